@@ -1,0 +1,25 @@
+"""Minibatch blocked Gibbs sampling of Bayesian neural networks as a Pyro MCMC kernel."""
+
+from importlib.metadata import version
+
+from pyro_fnbg.blocks import Block, Partition
+from pyro_fnbg.data import noisy_xor
+from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.layout import Layout, Site
+from pyro_fnbg.models import BayesianMLP
+from pyro_fnbg.predictive import marginal_predictive, predictive_probabilities
+
+__all__ = [
+    "FNBG",
+    "BayesianMLP",
+    "Block",
+    "Layout",
+    "Partition",
+    "Site",
+    "__version__",
+    "marginal_predictive",
+    "noisy_xor",
+    "predictive_probabilities",
+]
+
+__version__ = version("pyro-fnbg")

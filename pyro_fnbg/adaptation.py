@@ -1,0 +1,102 @@
+"""Tuning of the proposal scales during warmup.
+
+Each block's log scale follows a stochastic approximation that raises it when candidates are
+accepted too often and lowers it when too rarely. An adapting chain is not a Markov chain, so the
+scales are frozen after warmup and only the draws that follow are kept.
+
+Reference: Andrieu and Thoms (2008), "A tutorial on adaptive MCMC", the scale recursion of
+Algorithm 4.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_fnbg.blocks import Partition
+
+__all__ = ["Adaptation", "adapt", "initial_scales", "target_accept_probs"]
+
+# Gains t**-GAIN_DECAY sum to infinity (a scale can travel any distance) and their squares do not
+# (it settles), as the theory asks of an exponent in (0.5, 1]
+GAIN_DECAY = 0.6
+
+# Acceptance rates near the best for a random walk on a Gaussian of 1, 2, 3 and 10 or more
+# dimensions (Gelman, Roberts and Gilks, 1996); between them, linear in the dimension
+TARGET_SIZES = (1, 2, 3, 10)
+TARGET_RATES = (0.44, 0.35, 0.32, 0.30)
+
+
+class Adaptation(NamedTuple):
+    """Hold the tuner's state.
+
+    Attributes:
+        log_scales: Logarithm of each block's proposal scale, shape ``(num_blocks,)``.
+        updates: Number of updates so far.
+    """
+
+    log_scales: Tensor
+    updates: int
+
+
+def target_accept_probs(partition: Partition) -> Tensor:
+    """Return the acceptance probability aimed at for each block, by its size.
+
+    Example:
+        >>> from pyro_fnbg.blocks import Block
+        >>> blocks = (Block("a", (0,)), Block("b", tuple(range(1, 12))))
+        >>> target_accept_probs(Partition(blocks, 12)).tolist()
+        [0.44, 0.3]
+    """
+    return torch.from_numpy(np.interp(partition.sizes.numpy(), TARGET_SIZES, TARGET_RATES))
+
+
+def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
+    """Scale each block to its spread under the prior.
+
+    A block of d coordinates starts at 2.4 / sqrt(d) times the root mean variance of its
+    coordinates, the best scale for a Gaussian of that spread (Gelman, Roberts and Gilks, 1996).
+
+    Args:
+        prior_draws: Unconstrained draws from the prior, shape ``(draws, num_params)``.
+        partition: The blocks.
+
+    Returns:
+        Standard deviations, shape ``(num_blocks,)``.
+
+    Raises:
+        ValueError: If the draws of a block do not vary or are not finite, naming the block.
+    """
+    variances = prior_draws.double().var(0)
+    sums = torch.zeros(partition.num_blocks, dtype=torch.float64)
+    sums = sums.index_add(0, partition.block_of_coordinate, variances)
+    scales = 2.4 / partition.sizes * sums.sqrt()
+    for block, scale in zip(partition.blocks, scales.tolist(), strict=True):
+        if not 0 < scale < float("inf"):
+            raise ValueError(
+                f"block {block.name!r} has no finite spread under the prior (scale {scale}), "
+                "so no proposal scale can be derived from it: give proposal_scale"
+            )
+    return scales
+
+
+def adapt(state: Adaptation, accept_probs: Tensor, targets: Tensor) -> Adaptation:
+    """Move each log scale by the gain times (acceptance probability - target).
+
+    Args:
+        state: The tuner's state.
+        accept_probs: min(1, ratio) of each block in the last sweep, shape ``(num_blocks,)``;
+            0 for refused candidates, never NaN.
+        targets: Acceptance probabilities aimed at, shape ``(num_blocks,)``.
+
+    Example:
+        >>> start = Adaptation(torch.zeros(1), updates=0)
+        >>> adapt(start, torch.tensor([1.0]), torch.tensor([0.44])).log_scales
+        tensor([0.5600])
+    """
+    updates = state.updates + 1
+    gain = updates**-GAIN_DECAY
+    return Adaptation(state.log_scales + gain * (accept_probs - targets), updates)

@@ -1,0 +1,131 @@
+"""Blocks of parameters that are proposed together, and partitions of all parameters into blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+__all__ = ["Block", "Partition"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Name a set of flat coordinates that one Metropolis step proposes together.
+
+    Attributes:
+        name: Unique name, for example ``"layer1.node3.part2"``.
+        index: Flat coordinates, in the order weights, then bias.
+        layer: Number of the layer, counted from 1; None when the block belongs to none.
+        node: Number of the node in its layer, counted from 1; None when it spans several.
+    """
+
+    name: str
+    index: tuple[int, ...]
+    layer: int | None = None
+    node: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Cover every parameter exactly once by blocks, in the order in which a sweep visits them.
+
+    Attributes:
+        blocks: The blocks in sweep order.
+        num_params: Number of flat coordinates to be covered.
+        layer_names: Name of each layer; layer ``j`` is ``layer_names[j - 1]``.
+
+    Raises:
+        ValueError: If a coordinate is missing, doubled or out of range, a block is empty, a name
+            occurs twice or a layer number has no name.
+
+    Example:
+        >>> Partition((Block("first", (0, 1)), Block("rest", (2,))), num_params=3).num_blocks
+        2
+        >>> Partition((Block("first", (0, 1)), Block("rest", (1,))), num_params=3)
+        Traceback (most recent call last):
+            ...
+        ValueError: blocks must cover coordinates 0..2 exactly once: missing [2], doubled [1]
+    """
+
+    blocks: tuple[Block, ...]
+    num_params: int
+    layer_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that the blocks cover all coordinates exactly once."""
+        object.__setattr__(self, "blocks", tuple(self.blocks))
+        empty = [block.name for block in self.blocks if not block.index]
+        if empty:
+            raise ValueError(
+                f"blocks must hold at least one coordinate, got empty {first_few(empty)}"
+            )
+        counts = Counter(coordinate for block in self.blocks for coordinate in block.index)
+        outside = sorted(c for c in counts if not 0 <= c < self.num_params)
+        missing = [c for c in range(self.num_params) if c not in counts]
+        doubled = sorted(c for c, count in counts.items() if count > 1)
+        faults = {"missing": missing, "doubled": doubled, "out of range": outside}
+        if any(faults.values()):
+            found = ", ".join(f"{kind} {first_few(at)}" for kind, at in faults.items() if at)
+            raise ValueError(
+                f"blocks must cover coordinates 0..{self.num_params - 1} exactly once: {found}"
+            )
+        names = Counter(block.name for block in self.blocks)
+        repeated = [name for name, count in names.items() if count > 1]
+        if repeated:
+            raise ValueError(
+                f"block names must be unique, got more than once: {first_few(repeated)}"
+            )
+        for block in self.blocks:
+            if block.layer is not None and not 1 <= block.layer <= len(self.layer_names):
+                raise ValueError(
+                    f"block {block.name!r} is in layer {block.layer}, but layer_names has "
+                    f"{len(self.layer_names)} entries (layers count from 1)"
+                )
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.blocks)
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """Number of coordinates of each block, shape ``(num_blocks,)``."""
+        return torch.tensor([block.size for block in self.blocks])
+
+    @cached_property
+    def indices(self) -> tuple[Tensor, ...]:
+        """Flat coordinates of each block as tensors of shape ``(block_size,)``."""
+        return tuple(torch.tensor(block.index) for block in self.blocks)
+
+    @cached_property
+    def block_of_coordinate(self) -> Tensor:
+        """Block number of each flat coordinate, shape ``(num_params,)``."""
+        owner = torch.empty(self.num_params, dtype=torch.long)
+        for number, index in enumerate(self.indices):
+            owner[index] = number
+        return owner
+
+    def layer_label(self, block: Block) -> str:
+        """Name the layer of a block, or ``"no layer"``."""
+        return "no layer" if block.layer is None else self.layer_names[block.layer - 1]
+
+    def node_label(self, block: Block) -> str:
+        """Name the node of a block, or its layer when the block spans several nodes."""
+        layer = self.layer_label(block)
+        return layer if block.node is None else f"{layer}.node{block.node}"
+
+
+def first_few(items: Sequence[object], limit: int = 8) -> str:
+    """Show the first few of many items."""
+    shown = ", ".join(map(repr, items[:limit]))
+    return f"[{shown}{', ...' if len(items) > limit else ''}]"

@@ -1,0 +1,164 @@
+"""Acceptance rates and the noise of minibatch decisions, counted by block, node and layer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_fnbg.batches import Batches
+from pyro_fnbg.blocks import Block, Partition
+from pyro_fnbg.engines.base import Engine
+from pyro_fnbg.noise import ChainKey, Stream, sweep_noise
+from pyro_fnbg.step import accept_prob
+
+__all__ = [
+    "BatchNoise",
+    "Tally",
+    "acceptance_rates",
+    "batch_noise_report",
+    "measure_batch_noise",
+    "warn_of_stuck_blocks",
+]
+
+# A block is reported as stuck when fewer than this share of at least so many candidates got through
+STUCK_RATE, STUCK_SWEEPS = 0.01, 100
+
+
+class Tally(NamedTuple):
+    """Count the decisions of a phase, by block.
+
+    Attributes:
+        accepted: Accepted candidates, shape ``(num_blocks,)``.
+        non_finite: Candidates whose log density was NaN or plus infinity, shape ``(num_blocks,)``.
+        sweeps: Number of sweeps.
+    """
+
+    accepted: Tensor
+    non_finite: Tensor
+    sweeps: int
+
+    @classmethod
+    def empty(cls, num_blocks: int) -> Tally:
+        """Start a count."""
+        zeros = torch.zeros(num_blocks, dtype=torch.long)
+        return cls(zeros, zeros, 0)
+
+    def add(self, accepted: Tensor, log_ratios: Tensor) -> Tally:
+        """Count K sweeps, given shapes ``(K, num_blocks)``."""
+        return Tally(
+            self.accepted + accepted.sum(0),
+            self.non_finite + log_ratios.isnan().sum(0),
+            self.sweeps + len(accepted),
+        )
+
+    @property
+    def rates(self) -> Tensor:
+        """Share of accepted candidates, shape ``(num_blocks,)``; NaN before the first sweep."""
+        return self.accepted.double() / self.sweeps if self.sweeps else self.accepted * torch.nan
+
+
+def acceptance_rates(
+    partition: Partition, rates: Tensor, label: Callable[[Block], str]
+) -> dict[str, float]:
+    """Average the blocks' rates over those with the same label (a layer, a node).
+
+    Example:
+        >>> partition = Partition((Block("a", (0,), 1), Block("b", (1,), 1)), 2, ("layer1",))
+        >>> acceptance_rates(partition, torch.tensor([0.25, 0.75]), partition.layer_label)
+        {'layer1': 0.5}
+    """
+    found: dict[str, list[float]] = {}
+    for block, rate in zip(partition.blocks, rates.tolist(), strict=True):
+        found.setdefault(label(block), []).append(rate)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def warn_of_stuck_blocks(partition: Partition, tally: Tally) -> None:
+    """Warn of blocks that accepted (almost) nothing over the draws."""
+    if tally.sweeps < STUCK_SWEEPS:
+        return
+    stuck = [
+        f"{block.name} ({rate:.2%})"
+        for block, rate in zip(partition.blocks, tally.rates.tolist(), strict=True)
+        if rate < STUCK_RATE
+    ]
+    if stuck:
+        more = f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""
+        warnings.warn(
+            f"{len(stuck)} of {partition.num_blocks} blocks hardly moved in {tally.sweeps} draws; "
+            f"acceptance rate of {', '.join(stuck[:5])}{more}: use more warmup_steps with "
+            "adapt=True, or a smaller proposal_scale",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+class BatchNoise(NamedTuple):
+    """Measure how much a minibatch decides, by block.
+
+    Attributes:
+        log_ratio_sd: Standard deviation over batches of the log ratio of the same candidate,
+            shape ``(num_blocks,)``.
+        reversed_share: Probability that an independent batch would reverse the decision, given the
+            same uniform, shape ``(num_blocks,)``.
+    """
+
+    log_ratio_sd: Tensor
+    reversed_share: Tensor
+
+
+def measure_batch_noise(
+    engine: Engine,
+    position: Tensor,
+    batches: Batches,
+    key: ChainKey,
+    scales: Tensor,
+    num_batches: int,
+) -> BatchNoise:
+    """Judge the same candidates from one position on several independent batches.
+
+    Each batch comes from a shuffle of its own. No candidate is accepted (log u is infinite), so
+    every block is judged at the given position. Candidates of probability zero on some batch are
+    left out of the standard deviation.
+
+    Args:
+        engine: The chain's engine.
+        position: Position to judge from, shape ``(num_params,)``.
+        batches: The chain's batches.
+        key: The chain's random streams.
+        scales: Proposal scales, shape ``(num_blocks,)``.
+        num_batches: Number of batches, at least 2.
+    """
+    num_blocks = len(scales)
+    z = sweep_noise(key, 0, len(position), num_blocks, Stream.PROBE).z
+    rows = [batches.independent_rows(number) for number in range(num_batches)]
+    log_u = torch.full((num_batches, num_blocks), torch.inf, dtype=torch.float64)
+    results = engine.sweeps(position, rows, z.expand(num_batches, -1), log_u, scales)
+    finite = torch.isfinite(results.log_ratios)
+    counts = finite.sum(0)
+    means = torch.where(finite, results.log_ratios, 0.0).sum(0) / counts
+    squares = torch.where(finite, (results.log_ratios - means).square(), 0.0).sum(0)
+    variances = torch.where(counts > 1, squares / (counts - 1), torch.nan)
+    probs = accept_prob(results.log_ratios)
+    # With one uniform for both batches, the decisions differ when it falls between the two
+    gaps = (probs.unsqueeze(0) - probs.unsqueeze(1)).abs().sum((0, 1))
+    return BatchNoise(variances.sqrt(), gaps / (num_batches * (num_batches - 1)))
+
+
+def batch_noise_report(partition: Partition, noise: BatchNoise) -> dict[str, Any]:
+    """Summarise the noise of minibatch decisions, overall and by layer."""
+    figures = {
+        "standard deviation of the log ratio across batches": noise.log_ratio_sd,
+        "share of decisions that another batch would reverse": noise.reversed_share,
+    }
+    return {
+        name: {
+            "all": float(values.nanmean()),
+            **acceptance_rates(partition, values, partition.layer_label),
+        }
+        for name, values in figures.items()
+    }

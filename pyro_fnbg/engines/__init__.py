@@ -1,0 +1,1 @@
+"""Engines: ways of computing the same sweeps from the same noise."""

@@ -1,0 +1,298 @@
+"""Bayesian neural networks as Pyro models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from numbers import Integral, Real
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from torch import Tensor
+
+Activation = str | Callable[[Tensor], Tensor]
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "step": lambda values: (values > 0).to(values.dtype),
+    "identity": lambda values: values,
+}
+
+
+class BayesianMLP:
+    """Describe a fully connected network with independent Normal priors as a Pyro model.
+
+    `model(x, y=None)` samples `layer1.weight` (kappa_1, kappa_0), `layer1.bias` (kappa_1,),
+    `layer2.weight` and so on in the dtype and on the device of `x`, then `obs` in the plate `data`
+    of one entry per row, and returns `obs`. The density is exact. Rows are taken by
+    `pyro.subsample`: a handler that gives the plate a shorter index makes `x` and `y` follow, and
+    only those labels' values are checked. Parameters may carry leading draw dimensions.
+
+    Labels are converted, or refused with an error that names `y`:
+
+    - "bernoulli": 0 and 1, of shape (rows,) or (rows, 1).
+    - "categorical": whole numbers 0 to kappa_rho - 1, (rows,) or (rows, 1); or one-hot rows,
+      (rows, kappa_rho).
+    - "normal": finite numbers, (rows,) or (rows, 1) for one output, else (rows, kappa_rho).
+
+    Any real or bool dtype will do. `x` is not searched for NaN; a network that overflows gives a
+    NaN log density, which a sampler can reject, and no exception. Source: the model of Papamarkou,
+    "Approximate blocked Gibbs sampling for Bayesian neural networks".
+
+    Args:
+        widths: Number of nodes per layer, kappa_0 (inputs) to kappa_rho (outputs), rho >= 1.
+        prior_scale: Standard deviation of the weights' priors: one number, or one per layer.
+        prior_loc: Mean of the weights' priors: one number, or one per layer.
+        bias_prior_scale, bias_prior_loc: The same for biases; None means the weights' values.
+        activation: "sigmoid", "tanh", "relu", "step" (1 above zero, else 0), "identity" or a
+            callable (the model pickles if it does); one for all, or one per hidden layer.
+        likelihood: "bernoulli" (one logit), "categorical" (two or more logits) or "normal"
+            (regression on the outputs as means).
+        observation_scale: Standard deviation of the "normal" likelihood, in the units of `y`: a
+            number, or a scalar Pyro distribution over positive numbers, which is then sampled as
+            the latent site `obs_scale` after the layers, in the distribution's own dtype.
+
+    Attributes:
+        parameter_shapes: Shape of every weight and bias by site name, in trace order.
+        widths, prior_scales, prior_locs, bias_prior_scales, bias_prior_locs, activations,
+            likelihood, observation_scale: The arguments; tuples where they vary by layer.
+
+    Raises:
+        ValueError: An argument, or in a call the shape or value of `x` or `y`, is not allowed.
+        TypeError: In a call, `x` or `y` is no tensor, or one of the wrong kind of dtype.
+
+    Examples:
+        >>> import pyro, torch
+        >>> model = BayesianMLP([2, 3, 4], prior_scale=[1.0, 0.5], activation="tanh")
+        >>> trace = pyro.poutine.trace(model).get_trace(torch.zeros(5, 2))
+        >>> trace.nodes["layer1.weight"]["value"].shape, trace.nodes["obs"]["value"].shape
+        (torch.Size([3, 2]), torch.Size([5]))
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        prior_scale: float | Sequence[float] = 1.0,
+        prior_loc: float | Sequence[float] = 0.0,
+        bias_prior_scale: float | Sequence[float] | None = None,
+        bias_prior_loc: float | Sequence[float] | None = None,
+        activation: Activation | Sequence[Activation] = "sigmoid",
+        likelihood: str = "categorical",
+        observation_scale: float | TorchDistributionMixin = 1.0,
+    ) -> None:
+        self.widths = _checked_widths(widths)
+        layers = len(self.widths) - 1
+        self.prior_scales = _per_layer("prior_scale", prior_scale, layers)
+        self.prior_locs = _per_layer("prior_loc", prior_loc, layers)
+        if bias_prior_scale is None:
+            bias_prior_scale = self.prior_scales
+        if bias_prior_loc is None:
+            bias_prior_loc = self.prior_locs
+        self.bias_prior_scales = _per_layer("bias_prior_scale", bias_prior_scale, layers)
+        self.bias_prior_locs = _per_layer("bias_prior_loc", bias_prior_loc, layers)
+        self.activations = _checked_activations(activation, layers - 1)
+        self.likelihood = _checked_likelihood(likelihood, self.widths[-1])
+        self.observation_scale = _checked_observation_scale(observation_scale, likelihood)
+        self.parameter_shapes: dict[str, tuple[int, ...]] = {}
+        for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths), start=1):
+            self.parameter_shapes[f"layer{layer}.weight"] = (fan_out, fan_in)
+            self.parameter_shapes[f"layer{layer}.bias"] = (fan_out,)
+
+    def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Sample the parameters and the response of each row, or observe `y`."""
+        self._check_inputs(x)
+        if y is not None:
+            self._check_label_shape(y, len(x))
+        parameters = self._sample_parameters(x)
+        scale: float | Tensor | TorchDistributionMixin = self.observation_scale
+        if isinstance(scale, TorchDistributionMixin):
+            scale = pyro.sample("obs_scale", scale)
+        with pyro.plate("data", len(x), device=str(x.device)):
+            outputs = self.forward(parameters, pyro.subsample(x, event_dim=1))
+            if y is not None:
+                y = self._convert_labels(pyro.subsample(y, event_dim=y.dim() - 1), outputs.dtype)
+            # The labels have just been checked; Pyro's own check would add only an exception
+            # where the outputs are NaN, which a sampler should see as a NaN density.
+            response = self._response(outputs, scale, validate=None if y is None else False)
+            value: Tensor = pyro.sample("obs", response, obs=y)
+        return value
+
+    def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Compute the logits or means of each row.
+
+        Exact and deterministic. Weights (..., kappa_j, kappa_j-1) with biases (..., kappa_j), as
+        of several draws, give outputs (..., rows, kappa_rho).
+
+        Args:
+            parameters: Weights and biases by site name; other names are ignored.
+            x: Inputs of shape (rows, kappa_0), in the parameters' dtype.
+
+        Raises:
+            TypeError: `x` is not a floating-point tensor.
+            ValueError: `x` or a parameter has the wrong shape or dtype, or one is missing.
+
+        Examples:
+            >>> model = BayesianMLP([2, 1], likelihood="bernoulli")
+            >>> draws = {"layer1.weight": torch.ones(10, 1, 2), "layer1.bias": torch.zeros(10, 1)}
+            >>> model.forward(draws, torch.ones(5, 2)).shape
+            torch.Size([10, 5, 1])
+        """
+        self._check_inputs(x)
+        for name, shape in self.parameter_shapes.items():
+            if name not in parameters:
+                raise ValueError(f"parameters has no {name!r}; it holds {sorted(parameters)}")
+            value = parameters[name]
+            if value.shape[-len(shape) :] != shape or value.dtype != x.dtype:
+                raise ValueError(
+                    f"parameters[{name!r}] must have last dimensions {shape} and the dtype of x, "
+                    f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
+                )
+        values = x
+        for layer, activation in enumerate((*self.activations, "identity"), start=1):
+            weight, bias = parameters[f"layer{layer}.weight"], parameters[f"layer{layer}.bias"]
+            values = values @ weight.mT + bias.unsqueeze(-2)
+            values = (ACTIVATIONS[activation] if isinstance(activation, str) else activation)(
+                values
+            )
+        return values
+
+    def _sample_parameters(self, x: Tensor) -> dict[str, Tensor]:
+        parameters = {}
+        for position, (name, shape) in enumerate(self.parameter_shapes.items()):
+            layer, is_bias = divmod(position, 2)
+            loc = (self.bias_prior_locs if is_bias else self.prior_locs)[layer]
+            scale = (self.bias_prior_scales if is_bias else self.prior_scales)[layer]
+            # The numbers were checked in the constructor; `expand` would cost more than filling.
+            prior = dist.Normal(
+                x.new_full(shape, loc), x.new_full(shape, scale), validate_args=False
+            )
+            value = pyro.sample(name, prior.to_event(len(shape)))
+            # A plate around the model leaves a 1 where the plate "data" has its rows.
+            if value.dim() > len(shape) + 1 and value.shape[-len(shape) - 1] == 1:
+                value = value.squeeze(-len(shape) - 1)
+            parameters[name] = value
+        return parameters
+
+    def _response(
+        self, outputs: Tensor, scale: float | Tensor, validate: bool | None
+    ) -> TorchDistributionMixin:
+        several = self.widths[-1] > 1
+        values = outputs if several else outputs.squeeze(-1)
+        if self.likelihood == "bernoulli":
+            response: TorchDistributionMixin = dist.Bernoulli(logits=values, validate_args=validate)
+        elif self.likelihood == "categorical":
+            response = dist.Categorical(logits=values, validate_args=validate)
+        else:
+            if isinstance(scale, Tensor):
+                if scale.dim() == outputs.dim() - 2:  # one scale per draw: make room for the rows
+                    scale = scale.unsqueeze(-1)
+                scale = (scale.unsqueeze(-1) if several else scale).to(outputs)
+            response = dist.Normal(values, scale, validate_args=validate).to_event(int(several))
+        return response
+
+    def _check_inputs(self, x: Tensor) -> None:
+        expected = f"x must be a floating-point torch tensor of shape (rows, {self.widths[0]})"
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{expected}, got {type(x).__name__}: use torch.as_tensor")
+        if not x.is_floating_point():
+            raise TypeError(f"{expected}, got {x.dtype}: convert and standardise it")
+        if x.dim() != 2 or x.shape[1] != self.widths[0] or len(x) == 0:
+            raise ValueError(f"{expected}, with at least one row; got {tuple(x.shape)}")
+
+    def _check_label_shape(self, y: Tensor, rows: int) -> None:
+        if not isinstance(y, Tensor) or y.is_complex():
+            received = f"{type(y).__name__}, dtype {getattr(y, 'dtype', None)}"
+            raise TypeError(f"y must be a torch tensor of real or bool dtype, got {received}")
+        allowed = [(rows,), (rows, 1), (rows, self.widths[-1])]
+        if self.likelihood != "categorical":
+            allowed = allowed[2:] if self.widths[-1] > 1 else allowed[:2]
+        if y.shape not in allowed:
+            shapes = " or ".join(map(str, allowed))
+            raise ValueError(f"y must have shape {shapes}, got {tuple(y.shape)}")
+
+    def _convert_labels(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        if y.dim() == 2 and y.shape[1] == 1:
+            y = y.squeeze(-1)
+        if self.likelihood == "normal":
+            _require(torch.isfinite(y), y, "finite numbers")
+            return y.to(dtype)
+        labels = y.long()
+        whole = labels == (y if y.is_floating_point() else labels)  # not so for NaN and infinity
+        if y.dim() == 2:
+            binary = whole & ((labels == 0) | (labels == 1))
+            _require(binary.all(-1) & (labels.sum(-1) == 1), y, "one-hot rows")
+            return labels.argmax(-1)
+        classes = 2 if self.likelihood == "bernoulli" else self.widths[-1]
+        valid = whole & (labels >= 0) & (labels < classes)
+        _require(valid, y, f"whole numbers from 0 to {classes - 1}")
+        return labels.to(dtype) if self.likelihood == "bernoulli" else labels
+
+
+def _require(valid: Tensor, y: Tensor, allowed: str) -> None:
+    if not bool(valid.all()):
+        raise ValueError(f"y must hold {allowed}, got {y[~valid][0].tolist()}")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _checked_widths(widths: Sequence[int]) -> tuple[int, ...]:
+    listed = isinstance(widths, Sequence) and len(widths) >= 2
+    if not listed or not all(isinstance(w, Integral) and _is_finite(w) and w > 0 for w in widths):
+        raise ValueError(f"widths must be two or more positive integers, got {widths!r}")
+    return tuple(map(int, widths))
+
+
+def _per_layer(name: str, value: float | Sequence[float], layers: int) -> tuple[float, ...]:
+    lowest = 0.0 if name.endswith("scale") else -math.inf
+    values = value if isinstance(value, Sequence) else (value,) * layers
+    if len(values) != layers or not all(_is_finite(entry) and entry > lowest for entry in values):
+        kind = "finite number" if lowest else "positive finite number"
+        raise ValueError(f"{name} must be a {kind}, or {layers}, one per layer; got {value!r}")
+    return tuple(map(float, values))
+
+
+def _checked_activations(
+    activation: Activation | Sequence[Activation], hidden_layers: int
+) -> tuple[Activation, ...]:
+    if isinstance(activation, str) or not isinstance(activation, Sequence):
+        activation = [activation] * hidden_layers
+    known = all(callable(entry) or entry in list(ACTIVATIONS) for entry in activation)
+    if not known or len(activation) != hidden_layers:
+        raise ValueError(
+            f"activation must be a callable or one of {', '.join(ACTIVATIONS)}, or a sequence of "
+            f"{hidden_layers}, one per hidden layer; got {activation!r}"
+        )
+    return tuple(activation)
+
+
+def _checked_likelihood(likelihood: str, outputs: int) -> str:
+    allowed = ("bernoulli", "normal") if outputs == 1 else ("categorical", "normal")
+    if likelihood not in allowed:
+        raise ValueError(
+            f"likelihood must be one of {allowed} where widths[-1] is {outputs}; got {likelihood!r}"
+        )
+    return likelihood
+
+
+def _checked_observation_scale(
+    scale: float | TorchDistributionMixin, likelihood: str
+) -> float | TorchDistributionMixin:
+    if isinstance(scale, TorchDistributionMixin):
+        lowest = getattr(scale.support, "lower_bound", -1.0)
+        allowed = scale.shape() == () and not scale.support.is_discrete and bool(lowest >= 0)
+    else:
+        allowed = _is_finite(scale) and scale > 0
+    if not allowed or (likelihood != "normal" and scale != 1.0):
+        raise ValueError(
+            "observation_scale must be a positive finite number or a scalar pyro.distributions "
+            f"object over positive numbers, and 1.0 unless likelihood is 'normal'; got {scale!r}"
+        )
+    return scale

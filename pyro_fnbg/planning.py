@@ -1,0 +1,213 @@
+"""From what the user asks and what the model has to a plan of batches, or a refusal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from pyro_fnbg.batches import BATCH_ORDERS, BatchPlan
+from pyro_fnbg.sites import DataPlate, Model, ModelSites, PlateRows
+
+__all__ = ["check_rows_followed", "make_plan", "observed_labels"]
+
+NO_PLATE = BatchPlan(plate=None, num_rows=1, batch_size=1, order="full", factor=1.0)
+
+
+def make_plan(
+    sites: ModelSites,
+    batch_size: int | None,
+    batch_order: str,
+    batch_plate: str | None,
+    likelihood_scale: str | float | None,
+) -> BatchPlan:
+    """Decide which plate is batched, in what size and order, and how its likelihood counts.
+
+    Left out, the likelihood scale follows who asks for batches: ``batch_size`` means "batch"
+    (factor 1), a model's own ``subsample_size`` means "full" (N / n), as everywhere in Pyro.
+
+    Raises:
+        ValueError: If the wishes contradict each other or the model; names both.
+    """
+    if batch_order not in BATCH_ORDERS:
+        raise ValueError(f"batch_order must be one of {BATCH_ORDERS}, got {batch_order!r}")
+    wanted = batch_size is not None or likelihood_scale is not None
+    plate = _choose_plate(sites, batch_plate, wanted)
+    if plate is None:
+        if batch_order == "stratified":
+            raise ValueError("batch_order='stratified' needs batch_size, got batch_size=None")
+        only = next(iter(sites.plates.values())) if len(sites.plates) == 1 else None
+        if only is None or only.is_sequential or only.is_fixed:
+            return NO_PLATE
+        return BatchPlan(only.name, only.size, only.size, "full", 1.0)
+    size = _batch_size(plate, batch_size)
+    if size == plate.size or plate.is_fixed:
+        order = "full"
+    elif batch_order == "full":
+        raise ValueError(
+            f"batch_order='full' takes all {plate.size} rows of plate {plate.name!r}, "
+            f"but the batch size is {size}: leave one of the two out"
+        )
+    else:
+        order = batch_order
+    inside = sites.latents_in_plate.get(plate.name, [])
+    if order != "full" and inside:
+        raise ValueError(
+            f"latent sites {inside} are inside plate {plate.name!r}: a minibatch of its rows would "
+            "leave out parameters; move them out of the plate, or sample with the full data"
+        )
+    default = "full" if plate.is_subsampled or plate.is_fixed else "batch"
+    factor = _factor(default if likelihood_scale is None else likelihood_scale, plate.size / size)
+    return BatchPlan(plate.name, plate.size, size, order, factor)
+
+
+def _choose_plate(sites: ModelSites, name: str | None, wanted: bool) -> DataPlate | None:
+    """Find the plate to be batched; None if none was asked for."""
+    plates = sites.plates
+    subsampled = [plate.name for plate in plates.values() if plate.is_subsampled]
+    if name is not None:
+        if name not in plates:
+            raise ValueError(
+                f"batch_plate={name!r} is no plate around an observed site: there are "
+                f"{sorted(plates) or 'none'}"
+            )
+    elif subsampled:
+        name = subsampled[0]
+    elif not wanted:
+        return None
+    elif not plates:
+        raise ValueError(
+            "batch_size and likelihood_scale need the data's rows in a pyro.plate, and observed "
+            f"sites {list(sites.observed)} are in none"
+        )
+    elif len(plates) > 1:
+        raise ValueError(
+            f"the observed sites are in several plates, {sorted(plates)}: name the one whose rows "
+            "are the data with batch_plate="
+        )
+    else:
+        name = next(iter(plates))
+    others = [other for other in subsampled if other != name]
+    if others:
+        raise ValueError(
+            f"plates {others} are subsampled besides {name!r}: FNBG supplies the rows of one "
+            "plate; leave out subsample_size on the others"
+        )
+    if plates[name].is_sequential:
+        raise ValueError(
+            f"plate {name!r} is sequential (the model loops over it), so its rows cannot be "
+            "batched: write it as 'with pyro.plate(...)'"
+        )
+    return plates[name]
+
+
+def _batch_size(plate: DataPlate, batch_size: int | None) -> int:
+    if batch_size is None:
+        return plate.num_rows
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer):
+        raise ValueError(f"batch_size must be a whole number, got {batch_size!r}")
+    if not 1 <= batch_size <= plate.size:
+        raise ValueError(
+            f"batch_size must be 1..{plate.size}, the rows of plate {plate.name!r}, "
+            f"got {batch_size}"
+        )
+    if plate.is_fixed:
+        raise ValueError(
+            f"batch_size={batch_size} was given, but the model itself fixes the rows of plate "
+            f"{plate.name!r} (subsample=...): leave one of the two out"
+        )
+    if plate.is_subsampled and batch_size != plate.num_rows:
+        raise ValueError(
+            f"batch_size={batch_size} was given, but plate {plate.name!r} has "
+            f"subsample_size={plate.num_rows}: leave one of the two out"
+        )
+    return int(batch_size)
+
+
+def _factor(likelihood_scale: str | float, full: float) -> float:
+    if likelihood_scale == "batch":
+        return 1.0
+    if likelihood_scale == "full":
+        return full
+    is_number = isinstance(likelihood_scale, Real) and not isinstance(likelihood_scale, bool)
+    if not is_number or not 0 < float(likelihood_scale) < math.inf:
+        raise ValueError(
+            "likelihood_scale must be 'batch', 'full' or a positive number, "
+            f"got {likelihood_scale!r}"
+        )
+    return float(likelihood_scale)
+
+
+def check_rows_followed(
+    model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], plan: BatchPlan, rows: Tensor
+) -> None:
+    """Check on one batch that the model takes the rows that its plate is given.
+
+    Raises:
+        ValueError: If an observed site in the plate scores another number of rows than the batch
+            has; names the site.
+    """
+    advice = (
+        f"plate {plan.plate!r} was given {len(rows)} of its {plan.num_rows} rows, and the model "
+        "must use just those: take x[rows] and y[rows] in 'with pyro.plate(...) as rows', or "
+        "pyro.subsample(x, event_dim=...) inside it"
+    )
+    try:
+        with PlateRows(plan.plate, rows):
+            trace = poutine.trace(model).get_trace(*args, **kwargs)
+            trace.compute_log_prob()
+    except Exception as error:
+        # The model's own words stay; a batch that it cannot take shows in many ways
+        error.add_note(advice)
+        raise
+    for name, site, dim in _observed_in_plate(trace, plan.plate):
+        shape = site["log_prob"].shape
+        if len(shape) < -dim or shape[dim] != len(rows):
+            raise ValueError(
+                f"observed site {name!r} scores shape {tuple(shape)}, not {len(rows)} rows on "
+                f"dimension {dim}: {advice}"
+            )
+
+
+def _observed_in_plate(trace: Any, plate: str | None) -> Iterator[tuple[str, Any, int]]:
+    for name, site in trace.nodes.items():
+        if site["type"] == "sample" and site["is_observed"]:
+            if site["infer"].get("_deterministic"):
+                continue
+            for frame in site["cond_indep_stack"]:
+                if frame.name == plate:
+                    yield name, site, frame.dim
+
+
+def observed_labels(
+    model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], plan: BatchPlan
+) -> Tensor:
+    """Read the class of every row from the model's observed sites, shape ``(num_rows,)``.
+
+    Raises:
+        ValueError: If not exactly one observed site in the plate has whole numbers, one a row.
+    """
+    pieces: dict[str, list[Tensor]] = {}
+    for start in range(0, plan.num_rows, plan.batch_size):
+        # Every run takes a full batch, since a model's own subsample_size admits no other
+        first = min(start, plan.num_rows - plan.batch_size)
+        rows = torch.arange(first, first + plan.batch_size)
+        with PlateRows(plan.plate, rows):
+            trace = poutine.trace(model).get_trace(*args, **kwargs)
+        for name, site, _ in _observed_in_plate(trace, plan.plate):
+            if site["value"].numel() == plan.batch_size:
+                pieces.setdefault(name, []).append(site["value"].reshape(-1)[start - first :])
+    found = {name: torch.cat(values) for name, values in pieces.items()}
+    whole = {name: v for name, v in found.items() if bool((v == v.round()).all())}
+    if len(whole) != 1:
+        raise ValueError(
+            "batch_order='stratified' needs one observed site with whole-numbered labels, one a "
+            f"row, in plate {plan.plate!r}; there are {sorted(whole)} among {sorted(found)}"
+        )
+    return next(iter(whole.values()))

@@ -1,0 +1,300 @@
+"""Pictures of chains, acceptance rates and predictions, from plain arrays and dicts.
+
+Every function returns a new Matplotlib figure and shows nothing: save it with ``figure.savefig`` or
+show it with ``matplotlib.pyplot.show``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["plot_acceptance_by_node", "plot_decision_surface", "plot_traces"]
+
+# The palette of Okabe and Ito without its yellow, which is too pale for lines on white; with
+# markers of their own, chains can be told apart in black and white too.
+CHAIN_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+CHAIN_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# The largest standard deviation that a number between 0 and 1 can have
+MAX_PROBABILITY_SD = 0.5
+MAX_LEGEND_CHAINS = 12
+
+
+def plot_traces(
+    values: ArrayLike,
+    label: str,
+    titles: Sequence[str] | None = None,
+    reference_lines: Mapping[str, float] | None = None,
+) -> Figure:
+    """Draw the course of one quantity through the draws of each chain.
+
+    Chains have panels of their own, below each other on common axes: a chain that stays on another
+    level than the rest, or is still on its way, shows at a glance. A pale line joins the draws; a
+    dark one is their running mean over a fiftieth of the chain.
+
+    Args:
+        values: The quantity by draw, shape ``(chains, draws)``; NaN leaves a gap.
+        label: What the quantity is, with its unit; labels the vertical axis.
+        titles: One title per chain; "chain 1" and so on when left out.
+        reference_lines: Levels to be marked by a dotted line, by the text to be written on it.
+
+    Returns:
+        A figure of one panel per chain.
+
+    Raises:
+        ValueError: If ``values`` has another shape or ``titles`` another length.
+
+    Example:
+        >>> import numpy as np
+        >>> accuracy = np.random.default_rng(0).uniform(80, 100, size=(4, 250))
+        >>> figure = plot_traces(accuracy, "accuracy (%)", reference_lines={"chance": 50.0})
+        >>> len(figure.axes)
+        4
+        >>> plt.close(figure)
+    """
+    traces = _array("values", values, "(chains, draws)")
+    num_chains, num_draws = traces.shape
+    titles = _titles(titles, num_chains)
+    figure, panels = plt.subplots(
+        num_chains,
+        1,
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        figsize=(9, 1.2 + 1.5 * num_chains),
+        layout="constrained",
+    )
+    draws = np.arange(1, num_draws + 1)
+    for chain, axes in enumerate(panels[:, 0]):
+        colour = CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
+        axes.plot(draws, traces[chain], color=colour, linewidth=0.5, alpha=0.4)
+        window = max(1, num_draws // 50)
+        if window > 1:
+            mean = np.convolve(traces[chain], np.full(window, 1 / window), mode="valid")
+            # Each mean stands in the middle of its window
+            middles = draws[: len(mean)] + (window - 1) / 2
+            axes.plot(middles, mean, color=colour, linewidth=1.6)
+        for text, level in (reference_lines or {}).items():
+            axes.axhline(level, color="0.35", linewidth=0.9, linestyle=":")
+            # Beside the panel, where no line can cross it
+            beside = axes.get_yaxis_transform()
+            axes.text(1.005, level, text, transform=beside, va="center", fontsize=9)
+        axes.set_title(titles[chain], loc="left", fontsize=10)
+        axes.margins(x=0.01)
+        axes.grid(axis="y", color="0.9")
+        _tidy(axes)
+    figure.supxlabel("draw (after warmup)", fontsize=11)
+    figure.supylabel(label, fontsize=11)
+    return figure
+
+
+def plot_acceptance_by_node(
+    rates: Sequence[Mapping[str, float]],
+    target: float | None = None,
+    titles: Sequence[str] | None = None,
+) -> Figure:
+    """Draw the acceptance rate of every node as one dot per chain.
+
+    Nodes run from top to bottom in the order of the sweep. Layers, read from the node's name up to
+    its last dot, lie on bands of alternating shade. A rate near zero says that the node hardly
+    moved; nodes far above the target could have taken larger steps.
+
+    Args:
+        rates: For each chain, the rates between 0 and 1 by node, as in
+            ``diagnostics()["acceptance rate by node"]``; the same nodes in every chain.
+        target: Rate that tuning aimed at, between 0 and 1, for a dashed line.
+        titles: One name per chain for the legend; "chain 1" and so on when left out.
+
+    Returns:
+        A figure of one panel.
+
+    Raises:
+        ValueError: If ``rates`` is empty, differs in nodes between chains or lies outside 0 to 1,
+            or if ``target`` or ``titles`` do not fit.
+
+    Example:
+        >>> chains = [{"layer1.node1": 0.31, "layer2.node1": 0.24}, {"layer1.node1": 0.35,
+        ...           "layer2.node1": 0.29}]
+        >>> figure = plot_acceptance_by_node(chains, target=0.3)
+        >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        ['layer1.node1', 'layer2.node1']
+        >>> plt.close(figure)
+    """
+    nodes = _common_nodes(rates)
+    if target is not None and not 0 <= target <= 1:
+        raise ValueError(f"target must be between 0 and 1, got {target!r}")
+    titles = _titles(titles, len(rates))
+    height = min(2.0 + 0.32 * len(nodes), 16.0)
+    figure, axes = plt.subplots(figsize=(8, height), layout="constrained")
+    layers = groupby(range(len(nodes)), key=lambda number: nodes[number].rpartition(".")[0])
+    for count, (_, members) in enumerate(layers):
+        numbers = list(members)
+        if count % 2 == 0:
+            axes.axhspan(numbers[0] - 0.5, numbers[-1] + 0.5, color="0.95", linewidth=0)
+    # Chains lie side by side inside a node's row, so that equal rates do not hide each other
+    offsets = np.linspace(-0.24, 0.24, len(rates)) if len(rates) > 1 else np.zeros(1)
+    for chain, by_node in enumerate(rates):
+        axes.plot(
+            [100 * by_node[node] for node in nodes],
+            np.arange(len(nodes)) + offsets[chain],
+            linestyle="",
+            marker=CHAIN_MARKERS[chain % len(CHAIN_MARKERS)],
+            markersize=5.5,
+            color=CHAIN_COLOURS[chain % len(CHAIN_COLOURS)],
+            label=titles[chain],
+        )
+    if target is not None:
+        axes.axvline(100 * target, color="0.25", linestyle="--", linewidth=1.2, label="target")
+    axes.set_yticks(range(len(nodes)), nodes)
+    axes.set_ylim(len(nodes) - 0.5, -0.5)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("acceptance rate over the draws (%)", fontsize=11)
+    axes.grid(axis="x", color="0.85")
+    axes.set_axisbelow(True)
+    _tidy(axes)
+    if len(rates) <= MAX_LEGEND_CHAINS:
+        figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=10)
+    return figure
+
+
+def plot_decision_surface(
+    probabilities: ArrayLike,
+    x_values: ArrayLike,
+    y_values: ArrayLike,
+    points: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    titles: Sequence[str] | None = None,
+) -> Figure:
+    """Draw P(class 1) over a rectangle: its mean over draws, and its standard deviation below.
+
+    A column is a set of draws: all of them, or one chain. The mean is the prediction; the standard
+    deviation, from 0 to at most 0.5, says how far single draws differ from it. Both have scales
+    that are the same in every figure. A single column is laid out side by side.
+
+    Args:
+        probabilities: P(class 1) by draw on the grid, shape ``(sets, draws, len(y_values),
+            len(x_values))``.
+        x_values: First input of the grid, increasing, shape ``(columns,)``.
+        y_values: Second input of the grid, increasing, shape ``(rows,)``.
+        points: Data to be drawn on the mean, shape ``(points, 2)``.
+        labels: Classes 0 and 1 of the points, shape ``(points,)``: circles and crosses.
+        titles: One title per set; "set 1" and so on when left out.
+
+    Returns:
+        A figure with two panels per set and two colour bars.
+
+    Raises:
+        ValueError: If a shape does not fit, a probability lies outside 0 to 1, a label is not 0 or
+            1, or one of ``points`` and ``labels`` comes without the other.
+
+    Example:
+        >>> import numpy as np
+        >>> x_values = np.linspace(0.0, 1.0, 20)
+        >>> draws = np.random.default_rng(0).uniform(size=(1, 50, 20, 20))
+        >>> figure = plot_decision_surface(draws, x_values, x_values, titles=["all chains"])
+        >>> figure.axes[0].get_title()
+        'all chains'
+        >>> plt.close(figure)
+    """
+    draws = _array("probabilities", probabilities, "(sets, draws, rows, columns)")
+    if np.any((draws < 0) | (draws > 1)):
+        raise ValueError("probabilities must lie between 0 and 1")
+    num_sets, _, num_rows, num_columns = draws.shape
+    columns = _array("x_values", x_values, "(columns,)", num_columns)
+    rows = _array("y_values", y_values, "(rows,)", num_rows)
+    if (points is None) != (labels is None):
+        raise ValueError("points and labels must be given together")
+    titles = _titles(titles, num_sets, "set")
+    is_single = num_sets == 1
+    figure, grid = plt.subplots(
+        *((1, 2) if is_single else (2, num_sets)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        figsize=(9.5, 4.4) if is_single else (1.4 + 2.4 * num_sets, 5.6),
+        layout="constrained",
+    )
+    panels = grid.T if is_single else grid
+    for number, title in enumerate(titles):
+        for axes, values, colours, highest in (
+            (panels[0, number], draws[number].mean(0), "RdBu_r", 1.0),
+            (panels[1, number], draws[number].std(0), "cividis", MAX_PROBABILITY_SD),
+        ):
+            axes.set_aspect("equal")
+            # Rasterised, since a vector file with thousands of cells is slow to open
+            axes.pcolormesh(
+                columns, rows, values, cmap=colours, vmin=0.0, vmax=highest, rasterized=True
+            )
+        panels[0, number].set_title(title, fontsize=10)
+        if points is not None and labels is not None:
+            _scatter(panels[0, number], points, labels)
+    for row, text in zip(panels, ("mean of P(class 1)", "standard deviation"), strict=True):
+        figure.colorbar(row[0].collections[0], ax=row.tolist(), label=text, pad=0.01)
+    figure.supxlabel("first input", fontsize=11)
+    figure.supylabel("second input", fontsize=11)
+    if points is not None:
+        entries = panels[0, 0].get_legend_handles_labels()
+        figure.legend(*entries, loc="outside upper center", ncols=2, frameon=False, fontsize=10)
+    return figure
+
+
+def _scatter(axes: Axes, points: ArrayLike, labels: ArrayLike) -> None:
+    places = _array("points", points, "(points, 2)")
+    if places.shape[1] != 2:
+        raise ValueError(f"points must have shape (points, 2), got {places.shape}")
+    classes = _array("labels", labels, "(points,)", len(places))
+    if not np.isin(classes, (0, 1)).all():
+        raise ValueError(f"labels must be 0 or 1, got {np.unique(classes).tolist()}")
+    x, y = places.T
+    zero, one = classes == 0, classes == 1
+    axes.scatter(x[zero], y[zero], s=14, color="white", edgecolor="black", label="class 0")
+    axes.scatter(x[one], y[one], s=14, color="black", marker="x", linewidth=0.8, label="class 1")
+
+
+def _array(
+    name: str, values: ArrayLike, shape: str, length: int | None = None
+) -> NDArray[np.float64]:
+    """Convert to floats and check the number of dimensions, as in the text, and the length."""
+    array = np.asarray(values, dtype=np.float64)
+    num_dims = len([word for word in shape.strip("()").split(",") if word.strip()])
+    if array.ndim != num_dims or array.size == 0:
+        raise ValueError(f"{name} must have shape {shape}, none of them 0; got {array.shape}")
+    if length is not None and len(array) != length:
+        raise ValueError(f"{name} must have {length} entries, got {len(array)}")
+    return array
+
+
+def _titles(titles: Sequence[str] | None, count: int, word: str = "chain") -> list[str]:
+    if titles is None:
+        return [f"{word} {number}" for number in range(1, count + 1)]
+    if isinstance(titles, str) or len(titles) != count:
+        raise ValueError(f"titles must hold {count} texts, got {titles!r}")
+    return list(titles)
+
+
+def _common_nodes(rates: Sequence[Mapping[str, float]]) -> list[str]:
+    if isinstance(rates, Mapping) or len(rates) == 0 or not rates[0]:
+        raise ValueError("rates must hold one mapping from nodes to rates per chain, got none")
+    nodes = list(rates[0])
+    for chain, by_node in enumerate(rates, start=1):
+        if set(by_node) != set(nodes):
+            differing = sorted(set(by_node) ^ set(nodes))
+            raise ValueError(f"rates must have the same nodes in all chains; {differing} differ")
+        for node, rate in by_node.items():
+            if not (0 <= rate <= 1 or math.isnan(rate)):
+                raise ValueError(
+                    f"rates must lie between 0 and 1; chain {chain}, {node!r} has {rate}"
+                )
+    return nodes
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=9)

@@ -1,0 +1,223 @@
+"""The state of one chain's run: all that set-up makes, and what a sweep changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_fnbg.adaptation import Adaptation, adapt, initial_scales, target_accept_probs
+from pyro_fnbg.batches import Batches, BatchPlan
+from pyro_fnbg.blocks import Partition
+from pyro_fnbg.density import ModelDensity
+from pyro_fnbg.diagnostics import Tally
+from pyro_fnbg.engines.base import Engine, SweepResults
+from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.initial import check_density, drawn_position, given_position
+from pyro_fnbg.layout import Layout
+from pyro_fnbg.nodes import make_partition
+from pyro_fnbg.noise import ChainKey, Stream, generator, sweep_noise
+from pyro_fnbg.planning import check_rows_followed, make_plan, observed_labels
+from pyro_fnbg.sites import Model, ModelSites, PlateRows, inspect_model, prior_draws, seeded
+from pyro_fnbg.step import accept_prob
+
+__all__ = ["Config", "RunState", "advance", "start_run"]
+
+NUM_PRIOR_DRAWS = 100
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hold the arguments of ``FNBG``, as given."""
+
+    model: Model
+    blocks: str | Partition | Callable[[Layout], Partition]
+    parts: int | Mapping[int, int] | None
+    max_block_size: int | None
+    batch_size: int | None
+    batch_order: str
+    batch_plate: str | None
+    likelihood_scale: str | float | None
+    proposal_scale: float | Sequence[float] | None
+    adapt: bool
+    target_accept_prob: float | None
+    init_strategy: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Hold one chain's run; ``advance`` makes the next from it.
+
+    Attributes:
+        key: The chain's random streams.
+        sites: What set-up found in the model.
+        partition: The blocks.
+        plan: The batches' sizes and what the chain targets.
+        batches: The chain's batches.
+        engine: What runs the sweeps.
+        targets: Acceptance probabilities aimed at, shape ``(num_blocks,)``.
+        warmup_steps: Number of sweeps that adapt the scales and are not counted as draws.
+        position: Current unconstrained parameters, shape ``(num_params,)``.
+        sweeps: Number of sweeps so far.
+        adaptation: The tuner's state; frozen after warmup.
+        warmup: Decisions during warmup.
+        draws: Decisions after warmup.
+    """
+
+    key: ChainKey
+    sites: ModelSites
+    partition: Partition
+    plan: BatchPlan
+    batches: Batches
+    engine: Engine
+    targets: Tensor
+    warmup_steps: int
+    position: Tensor
+    sweeps: int
+    adaptation: Adaptation
+    warmup: Tally
+    draws: Tally
+
+    @property
+    def scales(self) -> Tensor:
+        """Proposal standard deviation of each block, shape ``(num_blocks,)``."""
+        return self.adaptation.log_scales.exp()
+
+
+def start_run(
+    config: Config,
+    warmup_steps: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    initial_params: Mapping[str, Tensor] | None,
+    seed: int,
+) -> RunState:
+    """Inspect the model, check it, and place the chain at its start.
+
+    Raises:
+        ValueError: If the model or the arguments do not fit; see the checks' own messages.
+    """
+    key = ChainKey(seed, chain=0)
+    model = config.model
+    with seeded(int(generator(key, Stream.MODEL, 0).integers(2**63 - 1))), torch.no_grad():
+        sites = inspect_model(model, args, kwargs)
+        plan = make_plan(
+            sites,
+            config.batch_size,
+            config.batch_order,
+            config.batch_plate,
+            config.likelihood_scale,
+        )
+        is_stratified = plan.order == "stratified"
+        labels = observed_labels(model, args, kwargs, plan) if is_stratified else None
+        batches = Batches(plan, key, labels)
+        rows = batches.rows(0)
+        if rows is not None:
+            check_rows_followed(model, args, kwargs, plan, rows)
+        partition = make_partition(sites.layout, config.blocks, config.parts, config.max_block_size)
+        plate_rows = PlateRows(plan.plate, rows)
+        prior = prior_draws(model, args, kwargs, sites, plate_rows, NUM_PRIOR_DRAWS)
+        density = ModelDensity(model, args, kwargs, sites, plan)
+        check_density(density, sites, prior[0], rows)
+        if initial_params is not None:
+            position = given_position(initial_params, sites, density, rows)
+        else:
+            position = drawn_position(
+                model, args, kwargs, config.init_strategy, sites, density, rows, plate_rows
+            )
+    scales = _given_scales(config.proposal_scale, partition)
+    if scales is None:
+        scales = initial_scales(prior, partition)
+    return RunState(
+        key=key,
+        sites=sites,
+        partition=partition,
+        plan=plan,
+        batches=batches,
+        engine=TraceEngine(density, partition),
+        targets=_targets(config.target_accept_prob, partition),
+        warmup_steps=warmup_steps,
+        position=position,
+        sweeps=0,
+        adaptation=Adaptation(scales.log(), updates=0),
+        warmup=Tally.empty(partition.num_blocks),
+        draws=Tally.empty(partition.num_blocks),
+    )
+
+
+def advance(run: RunState, position: Tensor, adapting: bool) -> tuple[RunState, SweepResults]:
+    """Run the next sweep from a position.
+
+    The scales move after a sweep of the warmup and never after it.
+    """
+    noise = sweep_noise(run.key, run.sweeps, len(position), run.partition.num_blocks)
+    rows = run.batches.rows(run.sweeps)
+    z, log_u = noise.z.unsqueeze(0), noise.log_u.unsqueeze(0)
+    results = run.engine.sweeps(position, [rows], z, log_u, run.scales)
+    in_warmup = run.sweeps < run.warmup_steps
+    adaptation = run.adaptation
+    if adapting and in_warmup:
+        adaptation = adapt(adaptation, accept_prob(results.log_ratios[0]), run.targets)
+    tally = run.warmup if in_warmup else run.draws
+    tally = tally.add(results.accepted, results.log_ratios)
+    run = replace(
+        run,
+        position=results.positions[0],
+        sweeps=run.sweeps + 1,
+        adaptation=adaptation,
+        warmup=tally if in_warmup else run.warmup,
+        draws=run.draws if in_warmup else tally,
+    )
+    return run, results
+
+
+def _given_scales(
+    proposal_scale: float | Sequence[float] | None, partition: Partition
+) -> Tensor | None:
+    """Spread a number, or one number a layer, over the blocks."""
+    if proposal_scale is None:
+        return None
+    if isinstance(proposal_scale, Real):
+        return torch.full((partition.num_blocks,), float(proposal_scale), dtype=torch.float64)
+    names = partition.layer_names
+    if len(proposal_scale) != len(names) or any(b.layer is None for b in partition.blocks):
+        raise ValueError(
+            f"proposal_scale must be one number or one per layer {list(names)}, "
+            f"got {len(proposal_scale)} numbers"
+        )
+    scales = [proposal_scale[(block.layer or 1) - 1] for block in partition.blocks]
+    return torch.tensor(scales, dtype=torch.float64)
+
+
+def _targets(target_accept_prob: float | None, partition: Partition) -> Tensor:
+    if target_accept_prob is None:
+        return target_accept_probs(partition)
+    return torch.full((partition.num_blocks,), target_accept_prob, dtype=torch.float64)
+
+
+def check_numbers(config: Config) -> None:
+    """Check the numbers among the arguments, which need no model.
+
+    Raises:
+        ValueError: Naming the argument, its value and what is allowed.
+    """
+    scale = config.proposal_scale
+    if scale is not None:
+        numbers = [scale] if isinstance(scale, Real | str) else list(scale)
+        if not all(_is_number(number) and 0 < number < math.inf for number in numbers):
+            raise ValueError(
+                "proposal_scale must be a positive standard deviation or one per layer, "
+                f"got {scale!r}"
+            )
+    target = config.target_accept_prob
+    if target is not None and not (_is_number(target) and 0 < target < 1):
+        raise ValueError(f"target_accept_prob must be between 0 and 1, got {target!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -1,0 +1,166 @@
+"""Transition matrices on a lattice, built from the real engine's ratios and decisions."""
+
+import itertools
+import math
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyro_fnbg import BayesianMLP, Block, Partition
+from support.engines import ENGINES, one_sweep, start
+
+VALUES = (torch.tensor([-1.0, 0.5, 2.0]), torch.tensor([-0.5, 1.5]))
+GRID = torch.tensor(list(itertools.product(*(v.tolist() for v in VALUES)))).double()
+X = torch.tensor([[-1.0], [0.3], [2.0]], dtype=torch.float64)
+Y = torch.tensor([1, 0, 1])
+PARTITION = Partition((Block("weight", (0,)), Block("bias", (1,))), 2)
+ALWAYS, NEVER = -math.inf, math.inf
+
+pytestmark = pytest.mark.parametrize("engine", ENGINES)
+
+
+def network(engine, x=X, y=Y, **options):
+    model = BayesianMLP([1, 1], prior_scale=1.3, likelihood="bernoulli")
+    return start(engine, model, x, y, blocks=PARTITION, **options)
+
+
+def log_target(rows, factor):
+    """Prior x likelihood**factor of the rows at every point of the grid, by hand."""
+    logits = GRID[:, :1] * X[rows, 0] + GRID[:, 1:]
+    likelihood = torch.nn.functional.logsigmoid(torch.where(Y[rows] == 1, logits, -logits)).sum(1)
+    prior = dist.Normal(torch.tensor(0.0, dtype=torch.float64), 1.3).log_prob(GRID).sum(1)
+    return prior + factor * likelihood
+
+
+def find(position):
+    """Number of a position on the grid."""
+    (at,) = ((GRID - position).abs() < 1e-9).all(1).nonzero()[0].tolist()
+    return at
+
+
+def moves(state, block):
+    """The other grid points in one block's direction, proposed with equal probability."""
+    return [v - GRID[state, block] for v in VALUES[block].double() if v != GRID[state, block]]
+
+
+def block_matrix(run, block, rows):
+    """Transition matrix of one block; the other block stands still.
+
+    The acceptance probability is that of the ratio which the engine reports, and the engine's own
+    decisions on either side of the threshold are checked against it.
+    """
+    matrix = torch.zeros(len(GRID), len(GRID), dtype=torch.float64)
+    for state in range(len(GRID)):
+        options = moves(state, block)
+        for move in options:
+            increments = torch.zeros(2, dtype=torch.float64)
+            increments[block] = move
+            ratio = one_sweep(run, GRID[state], increments, [NEVER] * 2, rows).log_ratios[0, block]
+            for log_u, expected in ((ratio - 1e-9, True), (ratio + 1e-9, False)):
+                results = one_sweep(run, GRID[state], increments, [log_u] * 2, rows)
+                assert bool(results.accepted[0, block]) is expected
+                moved = GRID[state] + (increments if expected else 0.0)
+                assert torch.equal(results.positions[0], moved)
+            share = ratio.exp().clamp(max=1.0) / len(options)
+            matrix[state, find(GRID[state] + increments)] += share
+        matrix[state, state] += 1 - matrix[state].sum()
+    return matrix
+
+
+def sweep_matrix(run, rows):
+    """Transition matrix of a whole sweep: every move of both blocks, and every pair of decisions.
+
+    The second block is judged where the first block's decision left the chain.
+    """
+    matrix = torch.zeros(len(GRID), len(GRID), dtype=torch.float64)
+    for state in range(len(GRID)):
+        first, second = moves(state, 0), moves(state, 1)
+        for pair in itertools.product(first, second):
+            for accept_first in (True, False):
+                log_u = [ALWAYS if accept_first else NEVER, ALWAYS]
+                results = one_sweep(run, GRID[state], torch.stack(pair), log_u, rows)
+                probs = results.log_ratios[0].exp().clamp(max=1.0)
+                weight = probs[0] if accept_first else 1 - probs[0]
+                weight = weight / len(first) / len(second)
+                moved = GRID[state] + torch.stack([pair[0] * accept_first, pair[1]])
+                assert torch.equal(results.positions[0], moved)
+                stayed = GRID[state] + torch.stack([pair[0] * accept_first, pair[1] * 0])
+                matrix[state, find(moved)] += weight * probs[1]
+                matrix[state, find(stayed)] += weight * (1 - probs[1])
+    return matrix
+
+
+def assert_invariant(matrix, log_density):
+    pi = (log_density - log_density.max()).exp()
+    pi = pi / pi.sum()
+    assert torch.allclose(matrix.sum(1), torch.ones(len(pi), dtype=torch.float64), atol=1e-12)
+    assert (matrix >= -1e-15).all()
+    assert torch.allclose(pi @ matrix, pi, rtol=0, atol=1e-12)
+
+
+def test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant(engine):
+    run = network(engine)
+    log_pi = log_target(torch.arange(3), factor=1.0)
+    pi = log_pi.softmax(0)
+    matrices = [block_matrix(run, block, None) for block in (0, 1)]
+    for matrix in matrices:
+        assert_invariant(matrix, log_pi)
+        flow = pi.unsqueeze(1) * matrix
+        assert torch.allclose(flow, flow.T, rtol=0, atol=1e-12)
+    sweep = sweep_matrix(run, None)
+    assert_invariant(sweep, log_pi)
+    assert torch.allclose(sweep, matrices[0] @ matrices[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["batch", "full"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_each_batch_leaves_prior_times_its_likelihood_invariant(engine, size, scale):
+    run = network(engine, batch_size=size, likelihood_scale=scale)
+    factor = 1.0 if scale == "batch" else 3 / size
+    batches = [torch.tensor(rows) for rows in itertools.combinations(range(3), size)]
+    matrices = {tuple(rows.tolist()): sweep_matrix(run, rows) for rows in batches}
+    for rows in batches:
+        assert_invariant(matrices[tuple(rows.tolist())], log_target(rows, factor))
+    # A fresh-batch sweep is the average over the batches that the chain really gets
+    sweeps = 3 if size == 1 else 3000
+    seen = [tuple(sorted(run.batches.rows(sweep).tolist())) for sweep in range(sweeps)]
+    counts = torch.tensor([seen.count(batch) for batch in matrices], dtype=torch.float64)
+    if size == 1:
+        assert counts.tolist() == [1, 1, 1]
+    assert (abs(counts / sweeps - 1 / 3) < 4.5 * (2 / 9 / sweeps) ** 0.5).all()
+    fresh = sum(matrices.values()) / len(matrices)
+    visited = sum(matrices[batch] for batch in seen) / sweeps
+    # Probabilities are at most 1, so the two averages differ by no more than the shares do
+    gap = float((counts / sweeps - 1 / 3).abs().sum()) + 1e-12
+    assert torch.allclose(visited, fresh, rtol=0, atol=gap)
+    # The average is invariant for no single batch's target, nor for the full posterior: a
+    # minibatch chain is an approximation, and this is where one sees it
+    pi = log_target(torch.arange(3), factor * size / 3).softmax(0)
+    assert (pi @ fresh - pi).abs().max() > 1e-4
+
+
+def test_over_an_epoch_each_row_is_used_once(engine):
+    run = network(engine, batch_size=1)
+    for epoch in range(5):
+        rows = [run.batches.rows(3 * epoch + i).item() for i in range(3)]
+        assert sorted(rows) == [0, 1, 2]
+
+
+def test_candidates_off_the_support_are_rejected(engine):
+    def model():
+        a = pyro.sample("a", dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0).to_event(1))
+        pyro.factor("box", torch.where((a.abs() <= 1).all(), 0.0, -math.inf))
+
+    blocks = Partition((Block("first", (0,)), Block("second", (1,))), 2)
+    initial = {"a": torch.zeros(2, dtype=torch.float64)}
+    run = start(engine, model, blocks=blocks, init_strategy=_at(initial))
+    results = one_sweep(run, initial["a"], torch.tensor([1.5, -0.5]), [ALWAYS, ALWAYS])
+    assert results.log_ratios[0, 0] == -math.inf
+    assert results.accepted[0].tolist() == [False, True]
+    assert results.positions[0].tolist() == [0.0, -0.5]
+
+
+def _at(values):
+    return pyro.infer.autoguide.initialization.init_to_value(values=values)

@@ -1,0 +1,462 @@
+import json
+import math
+import pickle
+import warnings
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC
+from pyro.infer.mcmc.api import StreamingMCMC
+
+from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
+
+X, Y = torch.randn(40, 2), torch.randint(0, 3, (40,))
+NET = BayesianMLP([2, 3, 3], likelihood="categorical")
+
+
+def regression(y):
+    loc = pyro.sample("loc", dist.Normal(torch.zeros(2, 3), 1.0).to_event(2))
+    scale = pyro.sample("scale", dist.HalfNormal(1.0))
+    with pyro.plate("data", len(y)) as rows:
+        pyro.sample("y", dist.Normal(loc.sum(), scale), obs=y[rows])
+
+
+def run(kernel, *args, draws=20, warmup=10, seed=1, **options):
+    pyro.set_rng_seed(seed)
+    options = {"disable_progbar": True} | options
+    mcmc = MCMC(kernel, num_samples=draws, warmup_steps=warmup, **options)
+    mcmc.run(*args)
+    return mcmc
+
+
+def same(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_draws_have_the_sites_names_shapes_and_constraints():
+    samples = run(FNBG(regression), torch.randn(15)).get_samples()
+    shapes = {name: tuple(value.shape) for name, value in samples.items()}
+    assert shapes == {"loc": (20, 2, 3), "scale": (20,)}
+    assert (samples["scale"] > 0).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 10}, {"batch_size": 9, "adapt": False}])
+def test_same_seed_same_draws_and_another_seed_others(options):
+    first, again, other = (
+        run(FNBG(NET, **options), X, Y, seed=seed).get_samples() for seed in (1, 1, 2)
+    )
+    assert same(first, again)
+    assert not same(first, other)
+
+
+@pytest.mark.parametrize("batch_size", [None, 10])
+def test_sequential_chains_differ_and_repeat(batch_size):
+    chains = [
+        run(FNBG(NET, batch_size=batch_size), X, Y, num_chains=3).get_samples(group_by_chain=True)
+        for _ in range(2)
+    ]
+    assert same(*chains)
+    weights = chains[0]["layer1.weight"]
+    assert weights.shape == (3, 20, 3, 2)
+    # From one start, it is the noise that differs, move by move
+    moves = weights[:, 1:] - weights[:, :-1]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        both = (moves[one] != 0) & (moves[other] != 0)
+        assert both.any()
+        assert (moves[one] != moves[other])[both].all()
+
+
+def test_chains_that_start_alike_part_ways():
+    start = {name: torch.zeros(2, *shape) for name, shape in NET.parameter_shapes.items()}
+    mcmc = run(FNBG(NET), X, Y, num_chains=2, initial_params=start)
+    first, second = mcmc.get_samples(group_by_chain=True)["layer2.weight"]
+    assert not torch.equal(first, second)
+
+
+def test_noise_and_batches_of_two_chains_share_nothing():
+    kernel = FNBG(NET, batch_size=10)
+    keys, rows = [], []
+    pyro.set_rng_seed(1)
+    for _ in range(2):
+        kernel.setup(0, X, Y)
+        keys.append(kernel._run.key)
+        rows.append(tuple(kernel._run.batches.rows(0).tolist()))
+    assert keys[0] != keys[1]
+    assert rows[0] != rows[1]
+
+
+def test_no_warmup_and_a_single_draw():
+    kernel = FNBG(NET)
+    mcmc = run(kernel, X, Y, draws=1, warmup=0)
+    assert mcmc.get_samples()["layer1.weight"].shape == (1, 3, 2)
+    assert all(0 <= r <= 1 for r in kernel.diagnostics()["acceptance rate by block"].values())
+
+
+def test_a_kernel_runs_twice_as_if_it_were_new():
+    kernel = FNBG(regression)
+    run(kernel, torch.randn(15) + 50.0, draws=50)
+    again = run(kernel, torch.ones(7))
+    fresh = run(FNBG(regression), torch.ones(7))
+    assert same(again.get_samples(), fresh.get_samples())
+    assert again._diagnostics == fresh._diagnostics
+
+
+def test_one_mcmc_object_runs_twice():
+    kernel = FNBG(regression)
+    pyro.set_rng_seed(1)
+    mcmc = MCMC(kernel, num_samples=10, warmup_steps=5, disable_progbar=True)
+    mcmc.run(torch.ones(7))
+    first = mcmc.get_samples()
+    mcmc.run(torch.full((9,), 5.0))
+    assert not same(first, mcmc.get_samples())
+    assert (mcmc.get_samples()["scale"] > 0).all()
+
+
+def test_sequential_chains_leave_nothing_to_the_next():
+    """Each chain's reported acceptance is how often that very chain moved."""
+
+    def model():
+        pyro.sample("w", dist.Normal(0.0, 0.02))
+        pyro.factor("no data", torch.zeros(()))
+
+    mcmc = run(FNBG(model), draws=300, warmup=100, num_chains=2)
+    w = mcmc.get_samples(group_by_chain=True)["w"]
+    for chain in range(2):
+        moved = (w[chain, 1:] != w[chain, :-1]).double().mean().item()
+        assert abs(mcmc._diagnostics[chain]["acceptance rate"] - moved) <= 1 / 300
+
+
+def test_scales_are_constant_after_warmup_and_move_during_it():
+    scales = []
+
+    def hook(kernel, params, stage, i):
+        scales.append((stage.split()[0], kernel._run.scales))
+
+    run(FNBG(NET), X, Y, draws=30, warmup=20, hook_fn=hook)
+    warmup = [s for stage, s in scales if stage == "Warmup"]
+    frozen = [s for stage, s in scales if stage == "Sample"]
+    assert all(not torch.equal(a, b) for a, b in zip(warmup, warmup[1:], strict=False))
+    assert all(torch.equal(s, warmup[-1]) for s in frozen)
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"), [(0.3, [0.3] * 6), ([0.1, 0.7], [0.1] * 3 + [0.7] * 3)]
+)
+def test_given_scales_are_kept_without_adaptation(scale, expected):
+    kernel = FNBG(NET, proposal_scale=scale, adapt=False)
+    run(kernel, X, Y)
+    found = list(kernel.diagnostics()["proposal scale by block"].values())
+    assert found == pytest.approx(expected)
+
+
+def test_given_scales_are_where_adaptation_starts():
+    kernel = FNBG(NET, proposal_scale=0.3)
+    pyro.set_rng_seed(1)
+    kernel.setup(10, X, Y)
+    assert kernel._run.scales.tolist() == pytest.approx([0.3] * 6)
+    kernel.sample(kernel.initial_params)
+    assert (kernel._run.scales - 0.3).abs().min() > 0.01
+
+
+def test_a_given_target_is_aimed_at():
+    kernel = FNBG(regression, target_accept_prob=0.6)
+    run(kernel, torch.randn(15), draws=2000, warmup=1000)
+    rates = kernel.diagnostics()["acceptance rate by block"].values()
+    assert all(abs(rate - 0.6) < 0.08 for rate in rates), rates
+
+
+def test_the_progress_bar_shows_acceptance_by_layer(capsys, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    run(FNBG(NET), X, Y, disable_progbar=False)
+    shown = capsys.readouterr().err
+    assert "acc. rate by layer (%)=" in shown
+    assert shown.rsplit("acc. rate by layer (%)=", 1)[1].split("]")[0].count(" ") == 1
+
+
+def test_logging_is_json_and_of_the_current_phase():
+    kernel = FNBG(NET)
+    pyro.set_rng_seed(1)
+    kernel.setup(3, X, Y)
+    params = kernel.initial_params
+    for sweep in range(6):
+        params = kernel.sample(params)
+        json.dumps(kernel.logging())
+        assert kernel._run.warmup.sweeps == min(sweep + 1, 3)
+        assert kernel._run.draws.sweeps == max(sweep - 2, 0)
+
+
+def test_a_deep_nets_progress_bar_stays_short():
+    kernel = FNBG(BayesianMLP([2] * 15, likelihood="categorical"))
+    kernel.setup(3, X, Y % 2)
+    kernel.sample(kernel.initial_params)
+    assert len(kernel.logging()["acc. rate by layer (%)"]) < 12
+
+
+def test_quiet_runs_print_and_warn_nothing(capfd):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(FNBG(NET, batch_size=10), X, Y, draws=150)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_diagnostics_name_blocks_nodes_and_layers():
+    kernel = FNBG(NET, parts={1: 2}, batch_size=10)
+    run(kernel, X, Y, draws=40)
+    report = kernel.diagnostics()
+    assert report["divergences"] == []
+    blocks = report["acceptance rate by block"]
+    assert list(blocks)[:3] == ["layer1.node1.part1", "layer1.node1.part2", "layer1.node2.part1"]
+    assert list(report["proposal scale by block"]) == list(blocks)
+    assert list(report["acceptance rate by layer"]) == ["layer1", "layer2"]
+    nodes = report["acceptance rate by node"]
+    assert list(nodes) == [f"layer{j}.node{k}" for j in (1, 2) for k in (1, 2, 3)]
+    assert nodes["layer1.node1"] == pytest.approx(
+        (blocks["layer1.node1.part1"] + blocks["layer1.node1.part2"]) / 2
+    )
+    assert report["acceptance rate"] == pytest.approx(sum(blocks.values()) / len(blocks))
+    assert report["nominal likelihood temperature"] == 4.0
+    assert report["target"].startswith("approximate: prior x likelihood^0.25")
+    assert kernel.target == report["target"]
+    for name in (
+        "standard deviation of the log ratio across batches",
+        "share of decisions that another batch would reverse",
+    ):
+        assert list(report[name]) == ["all", "layer1", "layer2"]
+        assert all(value > 0 for value in report[name].values())
+
+
+def test_full_batches_are_reported_as_exact_without_batch_noise():
+    kernel = FNBG(NET)
+    run(kernel, X, Y)
+    report = kernel.diagnostics()
+    assert report["target"] == "exact: the posterior of the model"
+    assert report["nominal likelihood temperature"] == 1.0
+    assert not any("batch" in name for name in report)
+
+
+def test_non_finite_candidates_are_counted_by_block():
+    def model():
+        a = pyro.sample("a", dist.Normal(torch.zeros(2, 1), 1.0).to_event(2))
+        pyro.factor("edge", torch.where(a[0, 0] > 0, math.nan, 0.0))
+
+    kernel = FNBG(model)
+    run(kernel, draws=200)
+    counts = kernel.diagnostics()["non-finite candidates"]
+    assert list(counts) == ["a.node1"]
+    assert counts["a.node1"] > 20
+    scales = kernel.diagnostics()["proposal scale by block"]
+    assert all(math.isfinite(scale) for scale in scales.values())
+
+
+def test_blocks_that_hardly_move_are_named():
+    def model():
+        w = pyro.sample("w", dist.Normal(torch.zeros(2, 3), 1.0).to_event(2))
+        pyro.factor("needle", -0.5 * ((w[0] - 0.25) / 1e-7).square().sum())
+
+    start = {"w": torch.full((2, 3), 0.25)}
+    with pytest.warns(UserWarning, match=r"1 of 2 blocks hardly moved.*w\.node1 \(0\.00%\)"):
+        run(FNBG(model), draws=200, warmup=0, initial_params=start)
+
+
+def test_initial_params_are_where_the_chain_starts_and_are_used_once():
+    start = {"loc": torch.full((2, 3), 60.0), "scale": torch.tensor(math.log(30.0))}
+    kernel = FNBG(regression, proposal_scale=1e-3, adapt=False)
+    kernel.initial_params = start
+    kernel.setup(0, torch.zeros(4))
+    assert same(kernel.initial_params, start)
+    samples = run(kernel, torch.zeros(4), draws=2, warmup=0, initial_params=start).get_samples()
+    assert (samples["loc"] - 60).abs().max() < 0.1
+    assert samples["scale"][0].item() == pytest.approx(30.0, rel=0.01)
+    assert torch.equal(start["loc"], torch.full((2, 3), 60.0))
+    kernel.setup(0, torch.zeros(4))
+    assert kernel.initial_params["loc"].abs().max() < 10
+
+
+def test_hooks_keep_what_they_are_given():
+    kept = []
+    mcmc = run(FNBG(regression), torch.ones(7), hook_fn=lambda k, params, s, i: kept.append(params))
+    for name, values in mcmc.get_samples().items():
+        stored = torch.stack([params[name] for params in kept[10:]])
+        assert torch.equal(stored.exp() if name == "scale" else stored, values)
+
+
+def test_a_small_site_does_not_keep_the_large_ones_alive():
+    def model():
+        pyro.sample("large", dist.Normal(torch.zeros(10_000), 1.0).to_event(1))
+        pyro.factor("f", -pyro.sample("small", dist.Normal(0.0, 1.0)).square())
+
+    kernel = FNBG(model)
+    kernel.setup(0)
+    params = kernel.sample(kernel.initial_params)
+    assert params["small"].untyped_storage().nbytes() <= 8
+
+
+def test_save_params_and_streaming():
+    mcmc = run(FNBG(regression), torch.ones(7), save_params=["scale"])
+    assert set(mcmc.get_samples()) == {"scale"}
+    streaming = StreamingMCMC(
+        FNBG(regression), num_samples=20, warmup_steps=5, disable_progbar=True
+    )
+    streaming.run(torch.ones(7))
+    assert streaming.get_statistics(group_by_chain=False)["loc"]["mean"].shape == (2, 3)
+
+
+def test_summaries_work():
+    mcmc = run(FNBG(regression), torch.ones(7), num_chains=2, draws=30)
+    mcmc.summary()
+    assert mcmc.diagnostics()["acceptance rate"]["chain 1"] > 0
+
+
+def test_double_precision_models_are_sampled_in_double_precision():
+    kernel = FNBG(NET, batch_size=10)
+    samples = run(kernel, X.double(), Y).get_samples()
+    assert {value.dtype for value in samples.values()} == {torch.float64}
+
+
+def test_mixed_precision_keeps_each_sites_type():
+    def model():
+        pyro.sample("a", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        pyro.sample("b", dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0).to_event(1))
+        pyro.factor("f", torch.zeros(()))
+
+    kernel = FNBG(model)
+    kernel.setup(0)
+    params = kernel.initial_params
+    for _ in range(10):
+        params = kernel.sample(params)
+        assert params["a"].dtype == torch.float32
+        assert params["b"].dtype == torch.float64
+        assert torch.equal(kernel._run.sites.layout.flatten(params), kernel._run.position)
+
+
+def test_parameters_are_left_alone():
+    def model(y):
+        offset = pyro.param("offset", torch.tensor(0.7))
+        loc = pyro.sample("loc", dist.Normal(0.0, 3.0))
+        pyro.sample("y", dist.Normal(loc + offset, 1.0), obs=y)
+
+    samples = run(FNBG(model), torch.ones(5)).get_samples()
+    assert set(samples) == {"loc"}
+    assert not samples["loc"].requires_grad
+    assert pyro.param("offset").item() == pytest.approx(0.7)
+
+
+def test_models_without_gradients_run():
+    model = BayesianMLP([2, 4, 3], activation="step", likelihood="categorical")
+    samples = run(FNBG(model), X, Y, draws=50).get_samples()
+    assert all((value != value[0]).any() for value in samples.values())
+
+
+def test_keyword_arguments_reach_the_model():
+    pyro.set_rng_seed(1)
+    mcmc = MCMC(FNBG(NET), num_samples=5, warmup_steps=5, disable_progbar=True)
+    mcmc.run(x=X, y=Y)
+    assert mcmc.get_samples()["layer1.bias"].shape == (5, 3)
+
+
+def test_errors_of_the_model_are_not_taken_for_rejections():
+    calls = []
+
+    def model():
+        calls.append(pyro.sample("a", dist.Normal(0.0, 1.0)))
+        pyro.factor("f", torch.zeros(()))
+        if len(calls) > 150:
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        run(FNBG(model), draws=500)
+
+
+def test_an_interrupted_kernel_can_be_used_at_once():
+    def interrupt(kernel, params, stage, i):
+        if stage.startswith("Sample") and i == 3:
+            raise KeyboardInterrupt
+
+    kernel = FNBG(NET)
+    with pytest.raises(KeyboardInterrupt):
+        run(kernel, X, Y, hook_fn=interrupt)
+    assert same(run(kernel, X, Y).get_samples(), run(FNBG(NET), X, Y).get_samples())
+
+
+def test_kernels_pickle_before_and_after_a_run():
+    kernel = pickle.loads(pickle.dumps(FNBG(NET, batch_size=10, parts={1: 2})))
+    first = run(kernel, X, Y).get_samples()
+    again = run(pickle.loads(pickle.dumps(kernel)), X, Y).get_samples()
+    assert same(first, again)
+
+
+def test_custom_partitions_are_used():
+    num_params = sum(math.prod(shape) for shape in NET.parameter_shapes.values())
+    halves = Partition(
+        (
+            Block("even", tuple(range(0, num_params, 2))),
+            Block("odd", tuple(range(1, num_params, 2))),
+        ),
+        num_params,
+    )
+    kernel = FNBG(NET, blocks=halves)
+    run(kernel, X, Y)
+    assert kernel.partition is halves
+    assert list(kernel.diagnostics()["acceptance rate by block"]) == ["even", "odd"]
+    assert list(kernel.diagnostics()["acceptance rate by layer"]) == ["no layer"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"proposal_scale": 0.0}, "proposal_scale must be a positive.*got 0.0"),
+        ({"proposal_scale": -1}, "got -1"),
+        ({"proposal_scale": math.nan}, "got nan"),
+        ({"proposal_scale": math.inf}, "got inf"),
+        ({"proposal_scale": [0.1, 0.0]}, r"got \[0.1, 0.0\]"),
+        ({"proposal_scale": "wide"}, "got 'wide'"),
+        ({"target_accept_prob": 0.0}, "target_accept_prob must be between 0 and 1, got 0.0"),
+        ({"target_accept_prob": 1.0}, "got 1.0"),
+        ({"target_accept_prob": math.nan}, "got nan"),
+        ({"target_accept_prob": "high"}, "got 'high'"),
+    ],
+)
+def test_bad_numbers_are_refused_at_once(options, words):
+    with pytest.raises(ValueError, match=words):
+        FNBG(NET, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"proposal_scale": [0.1]}, r"one number or one per layer \['layer1', 'layer2'\], got 1"),
+        ({"batch_size": 41}, "batch_size must be 1..40"),
+        ({"blocks": "rows"}, "blocks must be one of"),
+        ({"parts": {3: 2}}, "layers are 1..2"),
+        (
+            {"blocks": Partition((Block("a", (0,)),), 1)},
+            "covers 1 parameters, but the model has 21",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_the_model_are_refused_in_setup(options, words):
+    with pytest.raises(ValueError, match=words):
+        FNBG(NET, **options).setup(0, X, Y)
+
+
+def test_a_model_must_be_callable():
+    with pytest.raises(TypeError, match="model must be a callable.*got 3"):
+        FNBG(3)
+
+
+@pytest.mark.parametrize("ask", ["target", "partition", "initial_params", "logging", "diagnostics"])
+def test_before_setup_there_is_nothing_to_ask(ask):
+    kernel = FNBG(NET)
+    assert kernel.transforms is None
+    with pytest.raises(RuntimeError, match="no run yet"):
+        getattr(kernel, ask)()
+
+
+def test_repr_shows_the_arguments():
+    text = repr(FNBG(NET, batch_size=10, parts={1: 2}))
+    assert text.startswith("FNBG(")
+    assert "batch_size=10" in text
+    assert "parts={1: 2}" in text
