@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import textwrap
 import time
 import warnings
@@ -36,6 +37,7 @@ from pyro_fnbg import (
     noisy_xor,
     predictive_probabilities,
 )
+from pyro_fnbg.adaptation import target_accept_probs
 from pyro_fnbg.data import NoisyXOR
 from pyro_fnbg.plots import plot_acceptance_by_node, plot_decision_surface, plot_traces
 
@@ -47,9 +49,12 @@ with warnings.catch_warnings():
 Array = NDArray[np.float64]
 
 WIDTHS = (2, 2, 2, 2, 2, 2, 2, 1)
-# Test accuracies (%) near which chains on this problem stay for long: guessing, one corner of the
-# square wrong or cut off, and all four corners right
+# Test accuracies (%) near which chains on this problem tend to stay for long; 50 is guessing
 PLATEAUS = (50, 85, 99)
+# A chain with a smaller share of its draws near every plateau is said to move between them
+SETTLED_SHARE = 0.9
+# Mean log-likelihood of the prediction P(y = 1) = 0.5
+GUESSING = -math.log(2)
 # The usual limit; see Vehtari and others (2021), "Rank-normalization, folding, and localization"
 MAX_R_HAT, MIN_BULK_ESS = 1.01, 400
 
@@ -91,12 +96,14 @@ class Predictions:
 
     Attributes:
         accuracy: Accuracy of each chain's mean prediction, shape (chains,).
+        mean_log_likelihood: Mean test log-likelihood of each chain's mean prediction, (chains,).
         draw_accuracy: Accuracy of every single draw, shape (chains, draws).
         log_likelihood: Mean test log-likelihood of every draw, shape (chains, draws).
         at_points: P(y = 1) at the diagnosed points, shape (chains, draws, points).
     """
 
     accuracy: Array
+    mean_log_likelihood: Array
     draw_accuracy: Array
     log_likelihood: Array
     at_points: Array
@@ -115,7 +122,7 @@ def main() -> None:
     mcmc = sample(model, data, settings)
     sampled_in = time.perf_counter() - started
     # MCMC.diagnostics() would add the R-hat of every weight, in memory that grows with draws^2
-    chains: list[dict[str, Any]] = mcmc._diagnostics
+    chains: Any = mcmc._diagnostics
     samples = mcmc.get_samples(group_by_chain=True)
     predictions = predict(model, samples, data, settings)
     convergence = diagnose(predictions)
@@ -125,8 +132,10 @@ def main() -> None:
     print_accuracy(predictions)
     print_convergence(convergence, predictions)
     print_conclusions(convergence, predictions, settings)
+    # Every node has two weights and a bias, so all have the same target
+    target = float(target_accept_probs(mcmc.kernel.partition).mean())
     files = [
-        *draw_pictures(model, samples, chains, predictions, convergence, data, settings),
+        *draw_pictures(model, samples, chains, target, predictions, convergence, data, settings),
         save_draws(samples, chains[0]["target"], settings),
     ]
     heading("Files")
@@ -204,20 +213,26 @@ def predict(
     labels = data.y_test.numpy()
     # Test rows come corner by corner, so every so many-th of them spreads over the square
     points = slice(None, None, max(1, len(labels) // settings.diagnosed_points))
-    accuracy, draw_accuracy, log_likelihood, at_points = [], [], [], []
+    rows = np.arange(len(labels))
+    accuracy, of_mean, draw_accuracy, log_likelihood, at_points = [], [], [], [], []
     for chain in range(settings.chains):
         draws = {name: values[chain] for name, values in samples.items()}
-        marginal = marginal_predictive(model, draws, data.x_test)
-        accuracy.append(accuracy_score(labels, marginal.argmax(-1).numpy()))
+        marginal = marginal_predictive(model, draws, data.x_test).double().numpy()
+        accuracy.append(accuracy_score(labels, marginal.argmax(-1)))
+        of_mean.append(mean_log(marginal[rows, labels]))
         each = predictive_probabilities(model, draws, data.x_test).double().numpy()
         draw_accuracy.append((each.argmax(-1) == labels).mean(-1))
-        of_label = each[:, np.arange(len(labels)), labels]
-        # A probability that rounds to 0 would make a mean of minus infinity
-        log_likelihood.append(np.log(of_label.clip(1e-38)).mean(-1))
+        log_likelihood.append(mean_log(each[:, rows, labels]))
         at_points.append(each[:, points, 1])
-    return Predictions(
-        np.array(accuracy), np.array(draw_accuracy), np.array(log_likelihood), np.array(at_points)
-    )
+    lists = (accuracy, of_mean, draw_accuracy, log_likelihood, at_points)
+    return Predictions(*(np.array(values) for values in lists))
+
+
+def mean_log(probabilities: Array) -> Array:
+    """Average the log over the last dimension."""
+    # A probability that rounds to 0 would make a mean of minus infinity
+    mean: Array = np.log(probabilities.clip(1e-38)).mean(-1)
+    return mean
 
 
 def diagnose(predictions: Predictions) -> dict[str, tuple[Array, Array]]:
@@ -297,34 +312,40 @@ def print_acceptance(chains: list[dict[str, Any]]) -> None:
 def print_accuracy(predictions: Predictions) -> None:
     """Tabulate test accuracies, and how many chains sit near each plateau."""
     heading("Test accuracy (%)")
+    shares, sits = plateau_shares(predictions), main_plateaus(predictions)
     quarter = max(1, predictions.draw_accuracy.shape[1] // 4)
-    first = 100 * predictions.draw_accuracy[:, :quarter].mean(1)
-    last = 100 * predictions.draw_accuracy[:, -quarter:].mean(1)
-    print("chain  prediction by the mean  mean accuracy of one draw")
-    print("       over the chain's draws  first quarter  last quarter   nearest plateau")
-    for chain, (accuracy, plateau) in enumerate(
-        zip(predictions.accuracy, nearest_plateaus(predictions), strict=True)
-    ):
+    medians = np.median(100 * predictions.draw_accuracy[:, -quarter:], axis=1)
+    names = "  ".join(f"near {plateau}" for plateau in PLATEAUS)
+    print("       mean prediction over draws     share of single draws (%)   last quarter  mostly")
+    print(f"chain  accuracy  log-likelihood       {names}   of draws      near")
+    for chain, accuracy in enumerate(predictions.accuracy):
+        cells = "  ".join(f"{100 * share:7.0f}" for share in shares[chain])
         print(
-            f"{chain + 1:5}  {100 * accuracy:22.2f}  {first[chain]:13.1f}  {last[chain]:12.1f}"
-            f"   {plateau:15}"
+            f"{chain + 1:5}  {100 * accuracy:8.2f}  {predictions.mean_log_likelihood[chain]:14.3f}"
+            f"       {cells}   {medians[chain]:12.1f}  {sits[chain]:6}"
         )
-    print(plateau_counts(predictions))
+    counts = [f"{np.sum(sits == plateau)} near {plateau} %" for plateau in PLATEAUS]
+    print(f"Of {len(sits)} chains, by where most of their draws are: {', '.join(counts)}.")
+    print("(Last quarter: median accuracy of single draws. Log-likelihood: mean over test rows, in")
+    print(f"nats; guessing has {GUESSING:.3f}.)")
 
 
-def nearest_plateaus(predictions: Predictions) -> list[int]:
-    """Return the plateau that each chain's accuracy is nearest to."""
-    return [
-        min(PLATEAUS, key=lambda plateau: abs(plateau - 100 * accuracy))
-        for accuracy in predictions.accuracy
-    ]
+def plateau_shares(predictions: Predictions) -> Array:
+    """Return the share of each chain's draws nearest to each plateau, (chains, plateaus)."""
+    distances = np.abs(100 * predictions.draw_accuracy[..., None] - np.array(PLATEAUS))
+    nearest = distances.argmin(-1)[..., None] == np.arange(len(PLATEAUS))
+    shares: Array = nearest.mean(1)
+    return shares
 
 
-def plateau_counts(predictions: Predictions) -> str:
-    """Say how many chains are nearest to each plateau."""
-    found = nearest_plateaus(predictions)
-    counts = [f"{found.count(plateau)} near {plateau} %" for plateau in PLATEAUS]
-    return f"Of {len(found)} chains: {', '.join(counts)}."
+def main_plateaus(predictions: Predictions) -> NDArray[np.int64]:
+    """Return the plateau near which most of each chain's draws are, shape (chains,).
+
+    The accuracy of the mean prediction would not do: a chain whose draws mostly guess, with
+    P(y = 1) = 0.5 nearly everywhere, scores high if the rest of its draws tip the balance.
+    """
+    plateaus: NDArray[np.int64] = np.array(PLATEAUS)[plateau_shares(predictions).argmax(-1)]
+    return plateaus
 
 
 def print_convergence(
@@ -365,26 +386,40 @@ def print_conclusions(
 ) -> None:
     """Say in plain words what this run shows and what it cannot show."""
     heading("What this run can and cannot show")
-    found = nearest_plateaus(predictions)
-    left = sum(plateau != PLATEAUS[0] for plateau in found)
-    best = found.count(PLATEAUS[-1])
+    sits, guessing, best = main_plateaus(predictions), PLATEAUS[0], PLATEAUS[-1]
+    moved = np.flatnonzero(plateau_shares(predictions).max(1) < SETTLED_SHARE) + 1
+    flattered = np.flatnonzero((sits == guessing) & (100 * predictions.accuracy > guessing + 5))
     r_hat = worst_r_hat(convergence)
     smallest_ess = summary(np.concatenate([ess for _, ess in convergence.values()]))[0]
     text = [
         f"After {settings.warmup:,} + {settings.draws:,} sweeps from random draws of the prior, "
-        f"{left} of {len(found)} chains predict better than the plateau of guessing, and {best} "
-        f"{'is' if best == 1 else 'are'} near {PLATEAUS[-1]} %.",
+        f"{np.sum(sits != guessing)} of {len(sits)} chains have left the plateau of guessing "
+        f"({guessing} %) for most of their draws; mostly near {best} %: {np.sum(sits == best)}.",
     ]
-    if len(set(found)) > 1:
+    if len(moved) > 0:
+        text.append(
+            f"Moving between plateaus (with less than {100 * SETTLED_SHARE:.0f} % of the draws "
+            f"near any one): chain {', '.join(map(str, moved))}; averages over such a chain mix "
+            "the plateaus in proportions that more draws would change."
+        )
+    if len(set(sits)) > 1:
         text.append(
             "The chains sit on different plateaus, so what one of them says depends on where it "
             "got to, not only on the data."
+        )
+    for chain in flattered:
+        text.append(
+            f"Most draws of chain {chain + 1} guess, although its mean prediction scores "
+            f"{100 * predictions.accuracy[chain]:.0f} %: accuracy asks only on which side of 0.5 "
+            "the mean falls; its log-likelihood of "
+            f"{predictions.mean_log_likelihood[chain]:.3f} (guessing: {GUESSING:.3f}) says how far "
+            "from it."
         )
     if not r_hat <= MAX_R_HAT:
         text.append(
             f"The largest split R-hat is {r_hat:.2f}, above {MAX_R_HAT}: the chains disagree, so "
             "do not trust the pooled prediction, the pooled uncertainty or any effective sample "
-            "size above; read the chains one by one."
+            "size above; read the chains one by one. (Chains that are too short disagree too.)"
         )
     else:
         text.append(
@@ -414,6 +449,7 @@ def draw_pictures(
     model: BayesianMLP,
     samples: Mapping[str, torch.Tensor],
     chains: list[dict[str, Any]],
+    target: float,
     predictions: Predictions,
     convergence: Mapping[str, tuple[Array, Array]],
     data: NoisyXOR,
@@ -421,8 +457,8 @@ def draw_pictures(
 ) -> list[Path]:
     """Draw and save all pictures."""
     names = [
-        f"chain {chain + 1} ({100 * accuracy:.1f} % by its mean prediction)"
-        for chain, accuracy in enumerate(predictions.accuracy)
+        f"chain {chain}, mostly near {plateau} %"
+        for chain, plateau in enumerate(main_plateaus(predictions), start=1)
     ]
     traces = plot_traces(
         100 * predictions.draw_accuracy,
@@ -430,7 +466,10 @@ def draw_pictures(
         titles=names,
         reference_lines={f"{plateau} %": plateau for plateau in PLATEAUS},
     )
-    rates = [chain["acceptance rate by node"] for chain in chains]
+    acceptance = plot_acceptance_by_node(
+        [chain["acceptance rate by node"] for chain in chains], target
+    )
+    # The data's two inputs lie between these
     width = np.linspace(-0.55, 1.55, settings.surface_width)
     surface = predicted_surface(model, samples, width, settings)
     shown = slice(None, None, max(1, len(data.y_test) // 200))
@@ -445,14 +484,10 @@ def draw_pictures(
         labels,
         titles=[f"all chains pooled{agreement}"],
     )
-    titles = [
-        f"chain {chain + 1} ({100 * accuracy:.1f} %)"
-        for chain, accuracy in enumerate(predictions.accuracy)
-    ]
-    by_chain = plot_decision_surface(surface, width, width, titles=titles)
+    by_chain = plot_decision_surface(surface, width, width, titles=names)
     return [
         save_picture(traces, settings.output / "traces.png"),
-        save_picture(plot_acceptance_by_node(rates), settings.output / "acceptance-by-node.png"),
+        save_picture(acceptance, settings.output / "acceptance-by-node.png"),
         save_picture(pooled, settings.output / "decision-surface.png"),
         save_picture(by_chain, settings.output / "decision-surface-by-chain.png"),
     ]
@@ -486,12 +521,8 @@ def save_draws(samples: Mapping[str, torch.Tensor], target: str, settings: Setti
     """Save the draws by site, each of shape (chain, draw, ...), with what they are."""
     path = settings.output / "draws.npz"
     about = asdict(settings) | {"output": settings.output.name, "widths": WIDTHS, "target": target}
-    np.savez_compressed(
-        path,
-        settings=np.array(json.dumps(about)),
-        seed=np.array(settings.seed),
-        **{name: values.numpy() for name, values in samples.items()},
-    )
+    arrays: dict[str, Any] = {name: values.numpy() for name, values in samples.items()}
+    np.savez_compressed(path, settings=json.dumps(about), seed=settings.seed, **arrays)
     return path
 
 

@@ -1,7 +1,6 @@
 """Pictures of chains, acceptance rates and predictions, from plain arrays and dicts.
 
-Every function returns a new Matplotlib figure and shows nothing: save it with ``figure.savefig`` or
-show it with ``matplotlib.pyplot.show``.
+Every function returns a new Matplotlib figure and shows nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,11 +23,19 @@ __all__ = ["plot_acceptance_by_node", "plot_decision_surface", "plot_traces"]
 # markers of their own, chains can be told apart in black and white too.
 CHAIN_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 CHAIN_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# The largest standard deviation that a number between 0 and 1 can have
-MAX_PROBABILITY_SD = 0.5
 MAX_LEGEND_CHAINS = 12
+STYLE: Any = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "figure.constrained_layout.use": True,
+    "grid.color": "0.85",
+    "legend.frameon": False,
+}
 
 
+@matplotlib.rc_context(STYLE)
 def plot_traces(
     values: ArrayLike,
     label: str,
@@ -69,32 +78,29 @@ def plot_traces(
         sharey=True,
         squeeze=False,
         figsize=(9, 1.2 + 1.5 * num_chains),
-        layout="constrained",
     )
     draws = np.arange(1, num_draws + 1)
     for chain, axes in enumerate(panels[:, 0]):
         colour = CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
         axes.plot(draws, traces[chain], color=colour, linewidth=0.5, alpha=0.4)
+        # Each running mean stands in the middle of its window
         window = max(1, num_draws // 50)
-        if window > 1:
-            mean = np.convolve(traces[chain], np.full(window, 1 / window), mode="valid")
-            # Each mean stands in the middle of its window
-            middles = draws[: len(mean)] + (window - 1) / 2
-            axes.plot(middles, mean, color=colour, linewidth=1.6)
+        mean = np.convolve(traces[chain], np.full(window, 1 / window), mode="valid")
+        axes.plot(draws[: len(mean)] + (window - 1) / 2, mean, color=colour, linewidth=1.6)
         for text, level in (reference_lines or {}).items():
             axes.axhline(level, color="0.35", linewidth=0.9, linestyle=":")
             # Beside the panel, where no line can cross it
             beside = axes.get_yaxis_transform()
             axes.text(1.005, level, text, transform=beside, va="center", fontsize=9)
-        axes.set_title(titles[chain], loc="left", fontsize=10)
+        axes.set_title(titles[chain])
         axes.margins(x=0.01)
-        axes.grid(axis="y", color="0.9")
-        _tidy(axes)
-    figure.supxlabel("draw (after warmup)", fontsize=11)
-    figure.supylabel(label, fontsize=11)
+        axes.grid(axis="y")
+    figure.supxlabel("draw (after warmup)")
+    figure.supylabel(label)
     return figure
 
 
+@matplotlib.rc_context(STYLE)
 def plot_acceptance_by_node(
     rates: Sequence[Mapping[str, float]],
     target: float | None = None,
@@ -120,9 +126,8 @@ def plot_acceptance_by_node(
             or if ``target`` or ``titles`` do not fit.
 
     Example:
-        >>> chains = [{"layer1.node1": 0.31, "layer2.node1": 0.24}, {"layer1.node1": 0.35,
-        ...           "layer2.node1": 0.29}]
-        >>> figure = plot_acceptance_by_node(chains, target=0.3)
+        >>> chain = {"layer1.node1": 0.31, "layer2.node1": 0.24}
+        >>> figure = plot_acceptance_by_node([chain], target=0.3)
         >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
         ['layer1.node1', 'layer2.node1']
         >>> plt.close(figure)
@@ -132,7 +137,7 @@ def plot_acceptance_by_node(
         raise ValueError(f"target must be between 0 and 1, got {target!r}")
     titles = _titles(titles, len(rates))
     height = min(2.0 + 0.32 * len(nodes), 16.0)
-    figure, axes = plt.subplots(figsize=(8, height), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, height))
     layers = groupby(range(len(nodes)), key=lambda number: nodes[number].rpartition(".")[0])
     for count, (_, members) in enumerate(layers):
         numbers = list(members)
@@ -149,21 +154,21 @@ def plot_acceptance_by_node(
             markersize=5.5,
             color=CHAIN_COLOURS[chain % len(CHAIN_COLOURS)],
             label=titles[chain],
+            clip_on=False,  # rates of 0 and 100 % lie on the frame
         )
     if target is not None:
         axes.axvline(100 * target, color="0.25", linestyle="--", linewidth=1.2, label="target")
     axes.set_yticks(range(len(nodes)), nodes)
     axes.set_ylim(len(nodes) - 0.5, -0.5)
     axes.set_xlim(0, 100)
-    axes.set_xlabel("acceptance rate over the draws (%)", fontsize=11)
-    axes.grid(axis="x", color="0.85")
-    axes.set_axisbelow(True)
-    _tidy(axes)
+    axes.set_xlabel("acceptance rate over the draws (%)")
+    axes.grid(axis="x")
     if len(rates) <= MAX_LEGEND_CHAINS:
-        figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=10)
+        figure.legend(loc="outside upper center", ncols=5)
     return figure
 
 
+@matplotlib.rc_context(STYLE)
 def plot_decision_surface(
     probabilities: ArrayLike,
     x_values: ArrayLike,
@@ -199,7 +204,7 @@ def plot_decision_surface(
         >>> x_values = np.linspace(0.0, 1.0, 20)
         >>> draws = np.random.default_rng(0).uniform(size=(1, 50, 20, 20))
         >>> figure = plot_decision_surface(draws, x_values, x_values, titles=["all chains"])
-        >>> figure.axes[0].get_title()
+        >>> figure.axes[0].get_title("left")
         'all chains'
         >>> plt.close(figure)
     """
@@ -218,30 +223,31 @@ def plot_decision_surface(
         sharex=True,
         sharey=True,
         squeeze=False,
-        figsize=(9.5, 4.4) if is_single else (1.4 + 2.4 * num_sets, 5.6),
-        layout="constrained",
+        figsize=(8.5, 5.2) if is_single else (1.4 + 2.4 * num_sets, 5.6),
+        subplot_kw={"aspect": "equal"},
     )
     panels = grid.T if is_single else grid
-    for number, title in enumerate(titles):
-        for axes, values, colours, highest in (
-            (panels[0, number], draws[number].mean(0), "RdBu_r", 1.0),
-            (panels[1, number], draws[number].std(0), "cividis", MAX_PROBABILITY_SD),
-        ):
-            axes.set_aspect("equal")
-            # Rasterised, since a vector file with thousands of cells is slow to open
-            axes.pcolormesh(
-                columns, rows, values, cmap=colours, vmin=0.0, vmax=highest, rasterized=True
+    # 0.5 is the middle of the mean's scale and the most that the deviation can be
+    for row, values, colours, highest, text in (
+        (panels[0], draws.mean(1), "RdBu_r", 1.0, "mean of P(class 1) over draws"),
+        (panels[1], draws.std(1), "viridis", 0.5, "standard deviation over draws"),
+    ):
+        for axes, surface in zip(row, values, strict=True):
+            mesh = axes.pcolormesh(
+                columns, rows, surface, cmap=colours, vmin=0, vmax=highest, shading="gouraud"
             )
-        panels[0, number].set_title(title, fontsize=10)
+        where = "bottom" if is_single else "right"
+        figure.colorbar(mesh, ax=row.tolist(), label=text, location=where, pad=0.02)
+    for axes, title in zip(panels[0], titles, strict=True):
+        axes.set_title(title)
         if points is not None and labels is not None:
-            _scatter(panels[0, number], points, labels)
-    for row, text in zip(panels, ("mean of P(class 1)", "standard deviation"), strict=True):
-        figure.colorbar(row[0].collections[0], ax=row.tolist(), label=text, pad=0.01)
-    figure.supxlabel("first input", fontsize=11)
-    figure.supylabel("second input", fontsize=11)
+            _scatter(axes, points, labels)
+    for axes in grid[-1]:
+        axes.set_xlabel("first input")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("second input")
     if points is not None:
-        entries = panels[0, 0].get_legend_handles_labels()
-        figure.legend(*entries, loc="outside upper center", ncols=2, frameon=False, fontsize=10)
+        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     return figure
 
 
@@ -271,12 +277,12 @@ def _array(
     return array
 
 
-def _titles(titles: Sequence[str] | None, count: int, word: str = "chain") -> list[str]:
+def _titles(titles: Sequence[str] | None, count: int, word: str = "chain") -> Sequence[str]:
     if titles is None:
         return [f"{word} {number}" for number in range(1, count + 1)]
     if isinstance(titles, str) or len(titles) != count:
         raise ValueError(f"titles must hold {count} texts, got {titles!r}")
-    return list(titles)
+    return titles
 
 
 def _common_nodes(rates: Sequence[Mapping[str, float]]) -> list[str]:
@@ -284,17 +290,9 @@ def _common_nodes(rates: Sequence[Mapping[str, float]]) -> list[str]:
         raise ValueError("rates must hold one mapping from nodes to rates per chain, got none")
     nodes = list(rates[0])
     for chain, by_node in enumerate(rates, start=1):
-        if set(by_node) != set(nodes):
-            differing = sorted(set(by_node) ^ set(nodes))
+        if differing := sorted(set(by_node) ^ set(nodes)):
             raise ValueError(f"rates must have the same nodes in all chains; {differing} differ")
-        for node, rate in by_node.items():
-            if not (0 <= rate <= 1 or math.isnan(rate)):
-                raise ValueError(
-                    f"rates must lie between 0 and 1; chain {chain}, {node!r} has {rate}"
-                )
+        wrong = {node: r for node, r in by_node.items() if not (0 <= r <= 1 or math.isnan(r))}
+        if wrong:
+            raise ValueError(f"rates must lie between 0 and 1; chain {chain} has {wrong}")
     return nodes
-
-
-def _tidy(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=9)

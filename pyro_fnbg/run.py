@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -182,16 +181,17 @@ def _given_scales(
     """Spread a number, or one number a layer, over the blocks."""
     if proposal_scale is None:
         return None
-    if isinstance(proposal_scale, Real):
-        return torch.full((partition.num_blocks,), float(proposal_scale), dtype=torch.float64)
+    scales = torch.as_tensor(proposal_scale, dtype=torch.float64)
+    if scales.dim() == 0:
+        return scales.repeat(partition.num_blocks)
     names = partition.layer_names
-    if len(proposal_scale) != len(names) or any(b.layer is None for b in partition.blocks):
+    layers = [block.layer for block in partition.blocks if block.layer is not None]
+    if len(scales) != len(names) or len(layers) < partition.num_blocks:
         raise ValueError(
             f"proposal_scale must be one number or one per layer {list(names)}, "
-            f"got {len(proposal_scale)} numbers"
+            f"got {len(scales)} numbers"
         )
-    scales = [proposal_scale[(block.layer or 1) - 1] for block in partition.blocks]
-    return torch.tensor(scales, dtype=torch.float64)
+    return scales[torch.tensor(layers) - 1]
 
 
 def _targets(target_accept_prob: float | None, partition: Partition) -> Tensor:
@@ -207,17 +207,21 @@ def check_numbers(config: Config) -> None:
         ValueError: Naming the argument, its value and what is allowed.
     """
     scale = config.proposal_scale
-    if scale is not None:
-        numbers = [scale] if isinstance(scale, Real | str) else list(scale)
-        if not all(_is_number(number) and 0 < number < math.inf for number in numbers):
-            raise ValueError(
-                "proposal_scale must be a positive standard deviation or one per layer, "
-                f"got {scale!r}"
-            )
+    if scale is not None and not _are_positive(scale):
+        raise ValueError(
+            f"proposal_scale must be a positive standard deviation or one per layer, got {scale!r}"
+        )
     target = config.target_accept_prob
-    if target is not None and not (_is_number(target) and 0 < target < 1):
+    is_number = isinstance(target, Real) and not isinstance(target, bool)
+    if target is not None and not (is_number and 0 < target < 1):
         raise ValueError(f"target_accept_prob must be between 0 and 1, got {target!r}")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _are_positive(scale: float | Sequence[float]) -> bool:
+    """Whether something is one finite positive number, or a row of them."""
+    try:
+        numbers = torch.as_tensor(scale, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    is_right_shape = numbers.dim() <= 1 and not isinstance(scale, bool)
+    return is_right_shape and bool(((numbers > 0) & numbers.isfinite()).all())

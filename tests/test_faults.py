@@ -30,6 +30,7 @@ def test_names_are_unique():
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow  # the same tests run in the ordinary suite; here, each in a process of its own
 @pytest.mark.parametrize("fault", FAULTS[:1], ids=lambda fault: fault.name)
 def test_without_a_fault_the_named_tests_pass(fault):
     # Otherwise a test that fails for another reason in a process of its own would count as a kill.

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pyro_fnbg import FNBG
 from pyro_fnbg.engines.base import SweepResults
+from pyro_fnbg.noise import ChainKey, sweep_noise
 from pyro_fnbg.run import RunState
 
 # Every exactness test runs on each of these
@@ -38,3 +39,24 @@ def one_sweep(
         torch.as_tensor(log_u, dtype=torch.float64).unsqueeze(0),
         torch.ones(run.partition.num_blocks, dtype=torch.float64),
     )
+
+
+def run_chain(
+    run: RunState,
+    position: Tensor,
+    scales: Tensor,
+    num_sweeps: int,
+    key: ChainKey,
+    rows: Tensor | None = None,
+    chunk: int = 250,
+) -> Tensor:
+    """Run sweeps on one frozen batch and return the positions, (num_sweeps, num_params)."""
+    positions = []
+    size = len(position), run.partition.num_blocks
+    for first in range(0, num_sweeps, chunk):
+        noise = [sweep_noise(key, first + k, *size) for k in range(chunk)]
+        z, log_u = torch.stack([n.z for n in noise]), torch.stack([n.log_u for n in noise])
+        results = run.engine.sweeps(position, [rows] * chunk, z, log_u, scales)
+        position = results.positions[-1]
+        positions.append(results.positions)
+    return torch.cat(positions)

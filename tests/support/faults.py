@@ -248,4 +248,126 @@ def assert_passes(fault: Fault, run: FaultRun) -> None:
     assert not run.failures, f"{run.failures}: {context}"
 
 
-FAULTS: list[Fault] = []
+_SWEEP_LOOP = """    for index, log_u_block in zip(blocks, log_u, strict=True):
+        state, log_ratio, flag = block_step(state, index, increment[index], log_u_block, density)
+"""
+_STALE_LOOP = """    stale = position
+    for index, log_u_block in zip(blocks, log_u, strict=True):
+        stale = stale.index_add(0, index, increment[index])
+        candidate = density(stale)
+        log_ratio = log_accept_ratio(candidate, state)
+        flag = log_u_block < log_ratio
+        if flag:
+            moved = state.position.index_add(0, index, increment[index])
+            state = ChainState(moved, candidate.log_terms, candidate.log_density)
+"""
+
+FAULTS: list[Fault] = [
+    Fault(
+        name="ratio-sign",
+        module="pyro_fnbg.step",
+        old="_tiled_sum(candidate.log_terms - current.log_terms)",
+        new="_tiled_sum(current.log_terms - candidate.log_terms)",
+        killed_by="tests/test_enumeration.py::"
+        "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant",
+    ),
+    Fault(
+        name="no-revert",
+        module="pyro_fnbg.step",
+        old="chosen = candidate if accepted else state",
+        new="chosen = candidate",
+        killed_by="tests/test_engines.py::test_rejected_blocks_leave_no_trace",
+    ),
+    Fault(
+        name="stale-proposal",
+        module="pyro_fnbg.step",
+        old=_SWEEP_LOOP,
+        new=_STALE_LOOP,
+        killed_by="tests/test_engines.py::"
+        "test_acceptance_does_not_fall_with_the_position_in_the_sweep",
+    ),
+    Fault(
+        name="always-accept",
+        module="pyro_fnbg.step",
+        old="accepted = log_u < log_ratio",
+        new="accepted = log_ratio > -math.inf",
+        killed_by="tests/test_enumeration.py::"
+        "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant",
+    ),
+    Fault(
+        name="current-state-not-re-evaluated",
+        module="pyro_fnbg.engines.trace",
+        old="                self._density.on(batch),\n",
+        new="                self._density.on(batch) if not states else "
+        "lambda p, new=self._density.on(batch), old=states[-1]: "
+        "old if p is old.position else new(p),\n",
+        killed_by="tests/test_engines.py::test_the_current_position_is_judged_on_the_new_batch",
+    ),
+    Fault(
+        name="new-batch-for-each-block",
+        module="pyro_fnbg.density",
+        old="self.site_terms(position, rows).values()",
+        new="self.site_terms(position, rows if rows is None else torch.randperm("
+        "self._plan.num_rows)[: len(rows)]).values()",
+        killed_by="tests/test_engines.py::test_one_batch_serves_all_blocks_of_a_sweep",
+    ),
+    Fault(
+        name="first-batch-for-ever",
+        module="pyro_fnbg.run",
+        old="rows = run.batches.rows(run.sweeps)",
+        new="rows = run.batches.rows(0)",
+        killed_by="tests/test_kernel.py::test_every_sweep_has_the_next_batch",
+    ),
+    Fault(
+        name="likelihood-scale-dropped",
+        module="pyro_fnbg.density",
+        old="plan.factor * plan.batch_size / plan.num_rows",
+        new="plan.batch_size / plan.num_rows",
+        killed_by="tests/test_enumeration.py::"
+        "test_each_batch_leaves_prior_times_its_likelihood_invariant",
+    ),
+    Fault(
+        name="prior-scaled-with-the-likelihood",
+        module="pyro_fnbg.density",
+        old='if message["is_observed"] and any(',
+        new='if message["name"] or any(',
+        killed_by="tests/test_enumeration.py::"
+        "test_each_batch_leaves_prior_times_its_likelihood_invariant",
+    ),
+    Fault(
+        name="jacobian-dropped",
+        module="pyro_fnbg.density",
+        old="return scorer.log_probs | jacobians",
+        new="return scorer.log_probs",
+        killed_by="tests/test_density.py::test_a_change_of_variables_integrates_to_one",
+    ),
+    Fault(
+        name="noise-shared-between-chains",
+        module="pyro_fnbg.kernel",
+        old='seed = int(torch.randint(2**63 - 1, (), device="cpu"))',
+        new="seed = torch.initial_seed()",
+        killed_by="tests/test_kernel.py::test_sequential_chains_differ_and_repeat",
+    ),
+    Fault(
+        name="adaptation-after-warmup",
+        module="pyro_fnbg.run",
+        old="if adapting and in_warmup:",
+        new="if adapting:",
+        killed_by="tests/test_kernel.py::test_scales_are_constant_after_warmup_and_move_during_it",
+    ),
+    Fault(
+        name="warmup-counted-as-draws",
+        module="pyro_fnbg.run",
+        old="warmup=tally if in_warmup else run.warmup,\n"
+        "        draws=run.draws if in_warmup else tally,",
+        new="warmup=tally,\n        draws=tally,",
+        killed_by="tests/test_kernel.py::test_sequential_chains_leave_nothing_to_the_next",
+    ),
+    Fault(
+        name="impossible-candidate-feeds-nan-to-the-tuner",
+        module="pyro_fnbg.step",
+        old=".exp().nan_to_num(nan=0.0)",
+        new=".exp()",
+        killed_by="tests/test_step.py::test_accept_prob",
+    ),
+]

@@ -1,0 +1,55 @@
+"""What the README shows works as it is written."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+CODE_BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def run_code(code, folder):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", code],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_swap_in_example_runs(tmp_path):
+    done = run_code(CODE_BLOCKS[0], tmp_path)
+    assert done.returncode == 0, done.stderr
+    target, accuracy = done.stdout.splitlines()
+    assert target == "exact: the posterior of the model"
+    assert 0.0 <= float(re.fullmatch(r"tensor\((.*)\)", accuracy).group(1)) <= 1.0
+
+
+def test_swap_in_example_takes_batches(tmp_path):
+    code = CODE_BLOCKS[0].replace("FNBG(model)", "FNBG(model, batch_size=100)")
+    done = run_code(code.replace("num_samples=300, warmup", "num_samples=10, warmup"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("approximate: prior x likelihood^0.5")
+
+
+@pytest.mark.parametrize("code", CODE_BLOCKS[1:])
+def test_other_examples_run(code, tmp_path):
+    done = run_code(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_files_that_are_named_exist():
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    modules = re.findall(r"\b(\w+\.py)\b", README.partition("## Layout")[2])
+    package = {path.name for path in ROOT.glob("pyro_fnbg/*.py")} - {"__init__.py"}
+    assert links
+    assert all((ROOT / link).exists() for link in links)
+    assert set(modules) - {"demo.py"} == package
