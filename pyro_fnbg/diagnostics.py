@@ -50,8 +50,8 @@ class Tally(NamedTuple):
     def add(self, accepted: Tensor, log_ratios: Tensor) -> Tally:
         """Count K sweeps, given shapes ``(K, num_blocks)``."""
         return Tally(
-            self.accepted + accepted.sum(0),
-            self.non_finite + log_ratios.isnan().sum(0),
+            self.accepted + accepted.sum(0).cpu(),
+            self.non_finite + log_ratios.isnan().sum(0).cpu(),
             self.sweeps + len(accepted),
         )
 
@@ -138,12 +138,13 @@ def measure_batch_noise(
     rows = [batches.independent_rows(number) for number in range(num_batches)]
     log_u = torch.full((num_batches, num_blocks), torch.inf, dtype=torch.float64)
     results = engine.sweeps(position, rows, z.expand(num_batches, -1), log_u, scales)
-    finite = torch.isfinite(results.log_ratios)
+    log_ratios = results.log_ratios.cpu()
+    finite = torch.isfinite(log_ratios)
     counts = finite.sum(0)
-    means = torch.where(finite, results.log_ratios, 0.0).sum(0) / counts
-    squares = torch.where(finite, (results.log_ratios - means).square(), 0.0).sum(0)
+    means = torch.where(finite, log_ratios, 0.0).sum(0) / counts
+    squares = torch.where(finite, (log_ratios - means).square(), 0.0).sum(0)
     variances = torch.where(counts > 1, squares / (counts - 1), torch.nan)
-    probs = accept_prob(results.log_ratios)
+    probs = accept_prob(log_ratios)
     # With one uniform for both batches, the decisions differ when it falls between the two
     gaps = (probs.unsqueeze(0) - probs.unsqueeze(1)).abs().sum((0, 1))
     return BatchNoise(variances.sqrt(), gaps / (num_batches * (num_batches - 1)))

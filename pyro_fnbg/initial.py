@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.sites import Model, ModelSites, PlateRows
 
-__all__ = ["check_density", "drawn_position", "given_position"]
+__all__ = ["check_density", "drawn_position", "given_position", "with_next_chains"]
 
 MAX_TRIES = 100
 
@@ -52,6 +52,25 @@ def check_density(
         )
 
 
+def with_next_chains(
+    given: list[Mapping[str, Tensor]], params: Mapping[str, Tensor]
+) -> list[Mapping[str, Tensor]]:
+    """Add a chain's initial values to those of the same run's earlier chains, or start anew.
+
+    Pyro sets the values of all chains on one kernel before any worker starts, each a slice of one
+    tensor; values that share no memory with the last are a new statement.
+    """
+    last = given[-1] if given else {}
+    shares = bool(last) and last.keys() == params.keys()
+    for name in last if shares else ():
+        memory = [
+            value.untyped_storage().data_ptr() if isinstance(value, Tensor) else None
+            for value in (last[name], params[name])
+        ]
+        shares = shares and memory[0] is not None and memory[0] == memory[1]
+    return [*given, params] if shares else [params]
+
+
 def given_position(
     values: Mapping[str, Tensor],
     sites: ModelSites,
@@ -73,6 +92,8 @@ def given_position(
         )
     for name, shape in expected.items():
         value = values[name]
+        if not isinstance(value, Tensor):
+            raise ValueError(f"initial_params[{name!r}] must be a tensor, got {type(value)}")
         if tuple(value.shape) != shape:
             raise ValueError(
                 f"initial_params[{name!r}] must have the unconstrained shape {shape}, "

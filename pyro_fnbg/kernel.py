@@ -19,8 +19,17 @@ from pyro_fnbg.diagnostics import (
     measure_batch_noise,
     warn_of_stuck_blocks,
 )
+from pyro_fnbg.initial import with_next_chains
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.run import Config, RunState, advance, check_numbers, start_run
+from pyro_fnbg.seeds import (
+    RunMark,
+    check_importable,
+    fingerprint,
+    is_being_spawned,
+    next_key,
+    worker_chain,
+)
 
 __all__ = ["FNBG"]
 
@@ -124,8 +133,11 @@ class FNBG(MCMCKernel):
             init_strategy=init_strategy,
         )
         check_numbers(self._config)
-        self._initial_params: Mapping[str, Tensor] | None = None
+        # One entry, or one a chain: Pyro sets all chains' values before any worker starts
+        self._initial_params: list[Mapping[str, Tensor]] = []
         self._run: RunState | None = None
+        self._mark: RunMark | None = None
+        self._spawned_from: int | None = None
         # Pyro's MCMC keeps the dict of its first run, so later runs must change this very one
         self._transforms: dict[str, Any] = {}
 
@@ -135,8 +147,16 @@ class FNBG(MCMCKernel):
         return f"FNBG({arguments})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the configuration; the state of a run stays behind."""
-        return self.__dict__ | {"_run": None, "_transforms": {}}
+        """Pickle the configuration; the state of a run stays behind.
+
+        Raises:
+            RuntimeError: If a worker is being spawned that could not find the model.
+        """
+        state = self.__dict__ | {"_run": None, "_mark": None, "_transforms": {}}
+        if is_being_spawned():
+            check_importable(self._config.model)
+            state["_spawned_from"] = fingerprint()
+        return state
 
     @property
     def model(self) -> Callable[..., Any]:
@@ -146,6 +166,10 @@ class FNBG(MCMCKernel):
     @property
     def transforms(self) -> dict[str, Any] | None:
         """Maps from constrained to unconstrained values, by site; None before ``setup``."""
+        # Pyro reads this when a run is over, and the values that it set for the run's workers were
+        # used up in those, not here
+        if len(self._initial_params) > 1:
+            self._initial_params = []
         return self._transforms or None
 
     @property
@@ -166,20 +190,28 @@ class FNBG(MCMCKernel):
 
     @initial_params.setter
     def initial_params(self, params: Mapping[str, Tensor]) -> None:
-        self._initial_params = params
+        self._initial_params = with_next_chains(self._initial_params, params)
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Start a run: inspect and check the model, cut the blocks, place the chain.
 
-        Replaces all state of an earlier run. The run's seed is drawn from torch's random stream,
-        so ``pyro.set_rng_seed`` governs it.
+        Replaces all state of an earlier run. The run's seed comes from torch's random stream, so
+        ``pyro.set_rng_seed`` governs it, and the chains of a run get streams of their own, the same
+        ones whether Pyro draws them in turn or in workers.
 
         Raises:
             ValueError: If the model, its data or the initial values do not fit; names the site.
         """
-        seed = int(torch.randint(2**63 - 1, (), device="cpu"))
-        initial_params, self._initial_params = self._initial_params, None
-        self._run = start_run(self._config, warmup_steps, args, kwargs, initial_params, seed)
+        chain = worker_chain()
+        if chain is not None:
+            # Torch's threads do not survive a fork: a worker that used two would wait for ever
+            torch.set_num_threads(1)
+        given, self._initial_params = self._initial_params, []
+        initial_params = None if not given else given[-1 if chain is None else chain % len(given)]
+        self._mark = next_key(self._mark, self._spawned_from)
+        self._run = start_run(
+            self._config, warmup_steps, args, kwargs, initial_params, self._mark.key
+        )
         self._transforms.clear()
         self._transforms |= {name: t.inv for name, t in self._run.sites.constrain.items()}
 

@@ -21,11 +21,13 @@ class Site:
         name: The site's name in the model.
         shape: Shape of the site's unconstrained value.
         dtype: Floating type of the site's values.
+        device: Where the site's values live.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")
 
     @property
     def size(self) -> int:

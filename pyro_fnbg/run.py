@@ -94,14 +94,13 @@ def start_run(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     initial_params: Mapping[str, Tensor] | None,
-    seed: int,
+    key: ChainKey,
 ) -> RunState:
     """Inspect the model, check it, and place the chain at its start.
 
     Raises:
         ValueError: If the model or the arguments do not fit; see the checks' own messages.
     """
-    key = ChainKey(seed, chain=0)
     model = config.model
     with seeded(int(generator(key, Stream.MODEL, 0).integers(2**63 - 1))), torch.no_grad():
         sites = inspect_model(model, args, kwargs)
@@ -131,7 +130,7 @@ def start_run(
             )
     scales = _given_scales(config.proposal_scale, partition)
     if scales is None:
-        scales = initial_scales(prior, partition)
+        scales = initial_scales(prior.cpu(), partition)
     return RunState(
         key=key,
         sites=sites,
@@ -161,7 +160,7 @@ def advance(run: RunState, position: Tensor, adapting: bool) -> tuple[RunState, 
     in_warmup = run.sweeps < run.warmup_steps
     adaptation = run.adaptation
     if adapting and in_warmup:
-        adaptation = adapt(adaptation, accept_prob(results.log_ratios[0]), run.targets)
+        adaptation = adapt(adaptation, accept_prob(results.log_ratios[0]).cpu(), run.targets)
     tally = run.warmup if in_warmup else run.draws
     tally = tally.add(results.accepted, results.log_ratios)
     run = replace(

@@ -141,7 +141,7 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     for name, site in latents.items():
         constrain[name] = biject_to(site["fn"].support)
         value = constrain[name].inv(site["value"])
-        sites.append(Site(name, tuple(value.shape), value.dtype))
+        sites.append(Site(name, tuple(value.shape), value.dtype, value.device))
     in_plate: dict[str, list[str]] = {}
     for name, site in latents.items():
         for frame in site["cond_indep_stack"]:
@@ -265,7 +265,7 @@ def prior_draws(
 def _support_probe(sites: ModelSites, name: str, bijection: Any) -> Tensor:
     """Map one fixed unconstrained value, which tells two supports apart."""
     site = next(site for site in sites.layout.sites if site.name == name)
-    value: Tensor = bijection(torch.full(site.shape, 0.5, dtype=site.dtype))
+    value: Tensor = bijection(torch.full(site.shape, 0.5, dtype=site.dtype, device=site.device))
     return value
 
 

@@ -15,7 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("layout",),
     ("blocks",),
     ("nodes", "noise"),
-    ("step", "batches", "adaptation", "models", "sites", "data"),
+    ("step", "batches", "adaptation", "models", "sites", "data", "seeds"),
     ("density", "planning"),
     ("engines.base", "initial"),
     ("engines.*",),

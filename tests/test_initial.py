@@ -7,7 +7,7 @@ import torch
 from pyro.infer.autoguide.initialization import init_to_sample, init_to_value
 
 from pyro_fnbg.density import ModelDensity
-from pyro_fnbg.initial import check_density, drawn_position, given_position
+from pyro_fnbg.initial import check_density, drawn_position, given_position, with_next_chains
 from pyro_fnbg.planning import NO_PLATE
 from pyro_fnbg.sites import PlateRows, inspect_model
 
@@ -51,6 +51,7 @@ def test_given_values_are_unconstrained_and_taken_exactly():
             r"'loc'.*shape \(2, 3\), got \(3, 2\)",
         ),
         ({"loc": torch.zeros(2, 3), "scale": torch.zeros(1)}, r"'scale'.*shape \(\), got \(1,\)"),
+        ({"loc": [0.0] * 6, "scale": torch.zeros(())}, "'loc'.*must be a tensor, got .*list"),
         ({"loc": torch.full((2, 3), torch.nan), "scale": torch.zeros(())}, "'loc'.*finite"),
     ],
 )
@@ -135,3 +136,14 @@ def test_an_iterator_that_is_used_up_is_refused_by_site():
 
     with pytest.raises(ValueError, match=r"\['y0', 'y1'\] came or went.*one-shot iterator"):
         checked(model, iter([Y[:10], Y[10:]]))
+
+
+def test_slices_of_one_tensor_are_the_chains_of_one_run():
+    stacked, other = torch.arange(6.0).reshape(3, 2), torch.zeros(2)
+    given = []
+    for chain in range(3):
+        given = with_next_chains(given, {"a": stacked[chain]})
+    assert [values["a"].tolist() for values in given] == stacked.tolist()
+    assert [v["a"] is other for v in with_next_chains(given, {"a": other})] == [True]
+    assert len(with_next_chains(given, {"b": stacked[0]})) == 1
+    assert with_next_chains([{"a": [1.0]}], {"a": [2.0]}) == [{"a": [2.0]}]

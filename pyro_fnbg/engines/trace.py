@@ -35,13 +35,16 @@ class TraceEngine:
         scales: Tensor,
     ) -> SweepResults:
         """Run K sweeps from a position; see ``pyro_fnbg.engines.base.Engine``."""
+        device = position.device
+        blocks = [index.to(device) for index in self._partition.indices]
+        owners = self._partition.block_of_coordinate
         states, infos = [], []
         for batch, z_sweep, log_u_sweep in zip(rows, z, log_u, strict=True):
             state, info = sweep(
                 position,
-                self._partition.indices,
-                increments(z_sweep, scales, self._partition.block_of_coordinate, position.dtype),
-                log_u_sweep,
+                blocks,
+                increments(z_sweep, scales, owners, position.dtype).to(device),
+                log_u_sweep.to(device),
                 self._density.on(batch),
             )
             position = state.position

@@ -343,9 +343,9 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         name="noise-shared-between-chains",
-        module="pyro_fnbg.kernel",
-        old='seed = int(torch.randint(2**63 - 1, (), device="cpu"))',
-        new="seed = torch.initial_seed()",
+        module="pyro_fnbg.seeds",
+        old="key = ChainKey(mark.key.seed, mark.key.chain + 1)",
+        new="key = mark.key",
         killed_by="tests/test_kernel.py::test_sequential_chains_differ_and_repeat",
     ),
     Fault(
