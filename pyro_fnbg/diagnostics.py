@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from array import array
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_fnbg.batches import Batches
 from pyro_fnbg.blocks import Block, Partition
-from pyro_fnbg.engines.base import Engine
+from pyro_fnbg.engines.base import Engine, SweepResults
 from pyro_fnbg.noise import ChainKey, Stream, sweep_noise
 from pyro_fnbg.step import accept_prob
 
 __all__ = [
     "BatchNoise",
+    "DrawStatistics",
     "Tally",
     "acceptance_rates",
     "batch_noise_report",
@@ -59,6 +63,45 @@ class Tally(NamedTuple):
     def rates(self) -> Tensor:
         """Share of accepted candidates, shape ``(num_blocks,)``; NaN before the first sweep."""
         return self.accepted.double() / self.sweeps if self.sweeps else self.accepted * torch.nan
+
+
+class DrawStatistics:
+    """Keep a few numbers of every draw: its acceptance by layer, and two more.
+
+    Memory grows by 4 bytes a number: the kernel keeps nothing else of the past.
+
+    Args:
+        partition: The blocks.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        labels = [partition.layer_label(block) for block in partition.blocks]
+        self.layers = list(dict.fromkeys(labels))
+        members = torch.tensor([[label == layer for label in labels] for layer in self.layers])
+        self._weights = members.double() / members.sum(1, keepdim=True)
+        self._numbers = array("f")
+
+    def add(self, results: SweepResults) -> None:
+        """Record one sweep, given with K = 1."""
+        probs = accept_prob(results.log_ratios[0]).cpu()
+        numbers = torch.cat(
+            [self._weights @ probs, probs.mean()[None], results.log_densities.cpu()]
+        )
+        self._numbers.extend(numbers.tolist())
+
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """Return the statistics by name, draws first.
+
+        ``acceptance_rate`` is the mean of min(1, ratio) over the sweep's blocks, ``(draws,)``;
+        ``layer_acceptance_rate`` the same by layer, ``(draws, layers)``; ``batch_log_density`` the
+        log density on the sweep's batch after it, ``(draws,)``.
+        """
+        table = np.array(self._numbers, dtype=np.float32).reshape(-1, len(self.layers) + 2)
+        return {
+            "acceptance_rate": table[:, -2],
+            "layer_acceptance_rate": table[:, :-2],
+            "batch_log_density": table[:, -1],
+        }
 
 
 def acceptance_rates(

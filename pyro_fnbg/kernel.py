@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.diagnostics import (
+    DrawStatistics,
     acceptance_rates,
     batch_noise_report,
     measure_batch_noise,
@@ -136,6 +137,7 @@ class FNBG(MCMCKernel):
         # One entry, or one a chain: Pyro sets all chains' values before any worker starts
         self._initial_params: list[Mapping[str, Tensor]] = []
         self._run: RunState | None = None
+        self._draws: DrawStatistics
         self._mark: RunMark | None = None
         self._spawned_from: int | None = None
         # Pyro's MCMC keeps the dict of its first run, so later runs must change this very one
@@ -153,6 +155,7 @@ class FNBG(MCMCKernel):
             RuntimeError: If a worker is being spawned that could not find the model.
         """
         state = self.__dict__ | {"_run": None, "_mark": None, "_transforms": {}}
+        state.pop("_draws", None)
         if is_being_spawned():
             check_importable(self._config.model)
             state["_spawned_from"] = fingerprint()
@@ -212,6 +215,7 @@ class FNBG(MCMCKernel):
         self._run = start_run(
             self._config, warmup_steps, args, kwargs, initial_params, self._mark.key
         )
+        self._draws = DrawStatistics(self._run.partition)
         self._transforms.clear()
         self._transforms |= {name: t.inv for name, t in self._run.sites.constrain.items()}
 
@@ -219,7 +223,9 @@ class FNBG(MCMCKernel):
         """Run one sweep from unconstrained values and return the next ones, in new tensors."""
         run = self._running()
         layout = run.sites.layout
-        self._run, _ = advance(run, layout.flatten(params), self._config.adapt)
+        self._run, results = advance(run, layout.flatten(params), self._config.adapt)
+        if run.sweeps >= run.warmup_steps:
+            self._draws.add(results)
         # Clones, so that keeping one small site does not keep the whole flat vector alive
         return {name: v.clone() for name, v in layout.unflatten(self._run.position).items()}
 
@@ -237,7 +243,8 @@ class FNBG(MCMCKernel):
     def diagnostics(self) -> dict[str, Any]:
         """Report what the chain targets, and acceptance and scales, over the draws (no warmup).
 
-        Acceptance rates are shares of accepted candidates, by block, node and layer. With batches,
+        Acceptance rates are shares of accepted candidates, by block, node and layer;
+        ``sample_stats`` has a few numbers of every draw, for ``to_arviz``. With batches,
         the nominal likelihood temperature comes with two measured companions: the standard
         deviation of the log ratio across batches, and the share of decisions that another batch
         would reverse, both judged from the last position.
@@ -257,6 +264,9 @@ class FNBG(MCMCKernel):
             "acceptance rate by block": dict(zip(names, rates.tolist(), strict=True)),
             "proposal scale by block": dict(zip(names, run.scales.tolist(), strict=True)),
             "non-finite candidates": {name: count for name, count in non_finite.items() if count},
+            "batch size": run.plan.batch_size,
+            "number of rows": run.plan.num_rows,
+            "likelihood factor": run.plan.factor,
             "target": run.plan.target,
             "nominal likelihood temperature": run.plan.temperature,
         }
@@ -266,7 +276,12 @@ class FNBG(MCMCKernel):
                 run.engine, run.position, run.batches, run.key, run.scales, num_batches
             )
             report |= batch_noise_report(partition, noise)
-        return report
+        return report | {
+            "seed": run.key.seed,
+            "chain": run.key.chain,
+            "layers": self._draws.layers,
+            "sample_stats": self._draws.arrays(),
+        }
 
     def _running(self) -> RunState:
         if self._run is None:

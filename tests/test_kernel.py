@@ -3,6 +3,7 @@ import math
 import pickle
 import warnings
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -122,7 +123,7 @@ def test_a_kernel_runs_twice_as_if_it_were_new():
     again = run(kernel, torch.ones(7))
     fresh = run(FNBG(regression), torch.ones(7))
     assert same(again.get_samples(), fresh.get_samples())
-    assert again._diagnostics == fresh._diagnostics
+    np.testing.assert_equal(again._diagnostics, fresh._diagnostics)
 
 
 def test_one_mcmc_object_runs_twice():
@@ -250,13 +251,35 @@ def test_diagnostics_name_blocks_nodes_and_layers():
         assert all(value > 0 for value in report[name].values())
 
 
+def test_every_draw_has_its_statistics():
+    positions = []
+    kernel = FNBG(NET, proposal_scale=0.3, adapt=False)
+    run(kernel, X, Y, draws=25, hook_fn=lambda k, p, s, i: positions.append(k._run.position))
+    report = kernel.diagnostics()
+    stats = report["sample_stats"]
+    assert {name: value.shape for name, value in stats.items()} == {
+        "acceptance_rate": (25,),
+        "layer_acceptance_rate": (25, 2),
+        "batch_log_density": (25,),
+    }
+    assert report["layers"] == ["layer1", "layer2"]
+    # three blocks in either layer, so the sweep's mean is the mean of the two
+    assert stats["layer_acceptance_rate"].mean(1) == pytest.approx(stats["acceptance_rate"])
+    density = kernel._run.engine._density.on(None)
+    expected = [density(position).log_density.item() for position in positions[10:]]
+    assert stats["batch_log_density"] == pytest.approx(expected, rel=1e-6)
+    # an accepted share of min(1, ratio) has the same mean as the decisions themselves
+    error = 4.5 * 0.5 / (25 * 6) ** 0.5
+    assert abs(stats["acceptance_rate"].mean() - report["acceptance rate"]) < error
+
+
 def test_full_batches_are_reported_as_exact_without_batch_noise():
     kernel = FNBG(NET)
     run(kernel, X, Y)
     report = kernel.diagnostics()
     assert report["target"] == "exact: the posterior of the model"
     assert report["nominal likelihood temperature"] == 1.0
-    assert not any("batch" in name for name in report)
+    assert not any("across batches" in name or "another batch" in name for name in report)
 
 
 def test_non_finite_candidates_are_counted_by_block():

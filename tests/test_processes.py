@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pyro.infer.mcmc.api as api
@@ -70,7 +71,7 @@ def test_the_same_draws_in_turn_forked_and_spawned(options):
         assert same(expected, runs[method].get_samples(group_by_chain=True)), method
         for chain in range(2):
             found, known = (runs[m]._diagnostics[chain] for m in (method, "sequential"))
-            assert found == known
+            np.testing.assert_equal(found, known)
 
 
 def stay(y):
