@@ -37,7 +37,6 @@ from pyro_fnbg import (
     noisy_xor,
     predictive_probabilities,
 )
-from pyro_fnbg.adaptation import target_accept_probs
 from pyro_fnbg.data import NoisyXOR
 from pyro_fnbg.plots import plot_acceptance_by_node, plot_decision_surface, plot_traces
 
@@ -133,7 +132,7 @@ def main() -> None:
     print_convergence(convergence, predictions)
     print_conclusions(convergence, predictions, settings)
     # Every node has two weights and a bias, so all have the same target
-    target = float(target_accept_probs(mcmc.kernel.partition).mean())
+    target = float(np.mean(list(chains[0]["target acceptance rate by block"].values())))
     files = [
         *draw_pictures(model, samples, chains, target, predictions, convergence, data, settings),
         save_draws(samples, chains[0]["target"], settings),
@@ -149,13 +148,13 @@ def main() -> None:
 def parse_settings() -> Settings:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--draws", type=positive, help="draws per chain (default 4000)")
+    parser.add_argument("--draws", type=positive, help="draws per chain (default 3000)")
     parser.add_argument("--warmup", type=positive, help="warmup sweeps per chain (default 1000)")
     parser.add_argument("--seed", type=int, default=1, help="of data and chains (default 1)")
     parser.add_argument("--output", type=Path, default=Path("demo-output"), help="folder to fill")
     parser.add_argument("--smoke", action="store_true", help="a run of seconds; shows nothing")
     given = parser.parse_args()
-    draws, warmup = (40, 20) if given.smoke else (4000, 1000)
+    draws, warmup = (40, 20) if given.smoke else (3000, 1000)
     return Settings(
         draws=given.draws or draws,
         warmup=given.warmup or warmup,

@@ -262,6 +262,9 @@ class FNBG(MCMCKernel):
             "acceptance rate by layer": acceptance_rates(partition, rates, partition.layer_label),
             "acceptance rate by node": acceptance_rates(partition, rates, partition.node_label),
             "acceptance rate by block": dict(zip(names, rates.tolist(), strict=True)),
+            "target acceptance rate by block": dict(
+                zip(names, run.targets.tolist(), strict=True)
+            ),
             "proposal scale by block": dict(zip(names, run.scales.tolist(), strict=True)),
             "non-finite candidates": {name: count for name, count in non_finite.items() if count},
             "batch size": run.plan.batch_size,

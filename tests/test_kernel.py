@@ -233,6 +233,9 @@ def test_diagnostics_name_blocks_nodes_and_layers():
     blocks = report["acceptance rate by block"]
     assert list(blocks)[:3] == ["layer1.node1.part1", "layer1.node1.part2", "layer1.node2.part1"]
     assert list(report["proposal scale by block"]) == list(blocks)
+    # nodes of three coordinates in two parts, then nodes of four
+    targets = list(report["target acceptance rate by block"].values())
+    assert targets == pytest.approx([0.35, 0.44] * 3 + [0.32 - 0.02 / 7] * 3)
     assert list(report["acceptance rate by layer"]) == ["layer1", "layer2"]
     nodes = report["acceptance rate by node"]
     assert list(nodes) == [f"layer{j}.node{k}" for j in (1, 2) for k in (1, 2, 3)]

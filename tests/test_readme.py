@@ -25,19 +25,14 @@ def run_code(code, folder):
     )
 
 
-def test_swap_in_example_runs(tmp_path):
-    done = run_code(CODE_BLOCKS[0], tmp_path)
+@pytest.mark.parametrize("kernel", ["FNBG(model)", "FNBG(model, batch_size=100)"])
+def test_swap_in_example_runs(kernel, tmp_path):
+    assert "FNBG(model)" in CODE_BLOCKS[0]
+    code = CODE_BLOCKS[0].replace("FNBG(model)", kernel)
+    done = run_code(code, tmp_path)
     assert done.returncode == 0, done.stderr
-    target, accuracy = done.stdout.splitlines()
-    assert target == "exact: the posterior of the model"
-    assert 0.0 <= float(re.fullmatch(r"tensor\((.*)\)", accuracy).group(1)) <= 1.0
-
-
-def test_swap_in_example_takes_batches(tmp_path):
-    code = CODE_BLOCKS[0].replace("FNBG(model)", "FNBG(model, batch_size=100)")
-    done = run_code(code.replace("num_samples=300, warmup", "num_samples=10, warmup"), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("approximate: prior x likelihood^0.5")
+    assert "hidden.weight[3,1]" in done.stdout
+    assert "output.weight[1,3]" in done.stdout
 
 
 @pytest.mark.parametrize("code", CODE_BLOCKS[1:])
