@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from pyro_fnbg.blocks import Block, Partition
 from pyro_fnbg.data import noisy_xor
+from pyro_fnbg.interop import to_arviz
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.layout import Layout, Site
 from pyro_fnbg.models import BayesianMLP
@@ -20,6 +21,7 @@ __all__ = [
     "marginal_predictive",
     "noisy_xor",
     "predictive_probabilities",
+    "to_arviz",
 ]
 
 __version__ = version("pyro-fnbg")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -13,15 +14,10 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_fnbg.blocks import Partition
-from pyro_fnbg.diagnostics import (
-    DrawStatistics,
-    acceptance_rates,
-    batch_noise_report,
-    measure_batch_noise,
-    warn_of_stuck_blocks,
-)
+from pyro_fnbg.diagnostics import DrawStatistics, acceptance_rates
 from pyro_fnbg.initial import with_next_chains
 from pyro_fnbg.layout import Layout
+from pyro_fnbg.reports import report
 from pyro_fnbg.run import Config, RunState, advance, check_numbers, start_run
 from pyro_fnbg.seeds import (
     RunMark,
@@ -33,9 +29,6 @@ from pyro_fnbg.seeds import (
 )
 
 __all__ = ["FNBG"]
-
-# Candidates judged to measure the noise of minibatch decisions, and batches at least
-PROBED_CANDIDATES, MIN_PROBED_BATCHES = 200, 4
 
 
 class FNBG(MCMCKernel):
@@ -139,6 +132,8 @@ class FNBG(MCMCKernel):
         self._run: RunState | None = None
         self._draws: DrawStatistics
         self._mark: RunMark | None = None
+        self._save_params: list[str] | None = None
+        self._is_run_over = False
         self._spawned_from: int | None = None
         # Pyro's MCMC keeps the dict of its first run, so later runs must change this very one
         self._transforms: dict[str, Any] = {}
@@ -173,7 +168,19 @@ class FNBG(MCMCKernel):
         # used up in those, not here
         if len(self._initial_params) > 1:
             self._initial_params = []
+        self._is_run_over = True
         return self._transforms or None
+
+    @property
+    def save_params(self) -> list[str]:
+        """Sites whose draws Pyro's ``MCMC`` keeps, where it was given any."""
+        if self._save_params is None:
+            raise AttributeError("save_params was not given to MCMC")
+        return self._save_params
+
+    @save_params.setter
+    def save_params(self, names: Sequence[str]) -> None:
+        self._save_params, self._is_run_over = list(names), False
 
     @property
     def target(self) -> str:
@@ -216,6 +223,7 @@ class FNBG(MCMCKernel):
             self._config, warmup_steps, args, kwargs, initial_params, self._mark.key
         )
         self._draws = DrawStatistics(self._run.partition)
+        self._check_save_params(self._run.sites.layout)
         self._transforms.clear()
         self._transforms |= {name: t.inv for name, t in self._run.sites.constrain.items()}
 
@@ -251,40 +259,24 @@ class FNBG(MCMCKernel):
 
         Warns of blocks that hardly moved.
         """
-        run = self._running()
-        partition, rates = run.partition, run.draws.rates
-        warn_of_stuck_blocks(partition, run.draws)
-        names = [block.name for block in partition.blocks]
-        non_finite = dict(zip(names, run.draws.non_finite.tolist(), strict=True))
-        report = {
-            "divergences": [],
-            "acceptance rate": float(rates.mean()),
-            "acceptance rate by layer": acceptance_rates(partition, rates, partition.layer_label),
-            "acceptance rate by node": acceptance_rates(partition, rates, partition.node_label),
-            "acceptance rate by block": dict(zip(names, rates.tolist(), strict=True)),
-            "target acceptance rate by block": dict(
-                zip(names, run.targets.tolist(), strict=True)
-            ),
-            "proposal scale by block": dict(zip(names, run.scales.tolist(), strict=True)),
-            "non-finite candidates": {name: count for name, count in non_finite.items() if count},
-            "batch size": run.plan.batch_size,
-            "number of rows": run.plan.num_rows,
-            "likelihood factor": run.plan.factor,
-            "target": run.plan.target,
-            "nominal likelihood temperature": run.plan.temperature,
-        }
-        if not run.plan.is_full:
-            num_batches = max(MIN_PROBED_BATCHES, PROBED_CANDIDATES // partition.num_blocks)
-            noise = measure_batch_noise(
-                run.engine, run.position, run.batches, run.key, run.scales, num_batches
+        return report(self._running(), self._draws)
+
+    def _check_save_params(self, layout: Layout) -> None:
+        """Refuse unknown names, and warn of a choice that an earlier ``MCMC`` left here."""
+        if self._save_params is None:
+            return
+        names = [site.name for site in layout.sites]
+        unknown = sorted(set(self._save_params) - set(names))
+        if unknown:
+            raise ValueError(f"save_params names {unknown}, but the latent sites are {names}")
+        if self._is_run_over:
+            warnings.warn(
+                f"this kernel still keeps the draws of {self._save_params} alone, as an earlier "
+                "MCMC asked by save_params: use a new kernel, or give MCMC save_params again",
+                UserWarning,
+                stacklevel=2,
             )
-            report |= batch_noise_report(partition, noise)
-        return report | {
-            "seed": run.key.seed,
-            "chain": run.key.chain,
-            "layers": self._draws.layers,
-            "sample_stats": self._draws.arrays(),
-        }
+            self._is_run_over = False
 
     def _running(self) -> RunState:
         if self._run is None:

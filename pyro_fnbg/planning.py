@@ -15,7 +15,7 @@ from torch import Tensor
 from pyro_fnbg.batches import BATCH_ORDERS, BatchPlan
 from pyro_fnbg.sites import DataPlate, Model, ModelSites, PlateRows
 
-__all__ = ["check_rows_followed", "make_plan", "observed_labels"]
+__all__ = ["all_rows", "check_rows_followed", "make_plan", "observed_in_plate", "observed_labels"]
 
 NO_PLATE = BatchPlan(plate=None, num_rows=1, batch_size=1, order="full", factor=1.0)
 
@@ -166,7 +166,7 @@ def check_rows_followed(
         # The model's own words stay; a batch that it cannot take shows in many ways
         error.add_note(advice)
         raise
-    for name, site, dim in _observed_in_plate(trace, plan.plate):
+    for name, site, dim in observed_in_plate(trace, plan.plate):
         shape = site["log_prob"].shape
         if len(shape) < -dim or shape[dim] != len(rows):
             raise ValueError(
@@ -175,7 +175,8 @@ def check_rows_followed(
             )
 
 
-def _observed_in_plate(trace: Any, plate: str | None) -> Iterator[tuple[str, Any, int]]:
+def observed_in_plate(trace: Any, plate: str | None) -> Iterator[tuple[str, Any, int]]:
+    """Yield the observed sites in a plate: name, site and the plate's batch dimension."""
     for name, site in trace.nodes.items():
         if site["type"] == "sample" and site["is_observed"]:
             if site["infer"].get("_deterministic"):
@@ -183,6 +184,26 @@ def _observed_in_plate(trace: Any, plate: str | None) -> Iterator[tuple[str, Any
             for frame in site["cond_indep_stack"]:
                 if frame.name == plate:
                     yield name, site, frame.dim
+
+
+def all_rows(
+    model: Model,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    plate: str,
+    size: int,
+    num_rows: int,
+) -> Iterator[tuple[Any, int]]:
+    """Trace the model on all rows of a plate, ``num_rows`` at a time, in order.
+
+    Yields:
+        A trace, and the number of its first rows that an earlier trace had already: every run
+        takes equally many rows, since a model's own ``subsample_size`` admits no other number.
+    """
+    for start in range(0, size, num_rows):
+        first = min(start, size - num_rows)
+        with PlateRows(plate, torch.arange(first, first + num_rows)):
+            yield poutine.trace(model).get_trace(*args, **kwargs), start - first
 
 
 def observed_labels(
@@ -194,15 +215,11 @@ def observed_labels(
         ValueError: If not exactly one observed site in the plate has whole numbers, one a row.
     """
     pieces: dict[str, list[Tensor]] = {}
-    for start in range(0, plan.num_rows, plan.batch_size):
-        # Every run takes a full batch, since a model's own subsample_size admits no other
-        first = min(start, plan.num_rows - plan.batch_size)
-        rows = torch.arange(first, first + plan.batch_size)
-        with PlateRows(plan.plate, rows):
-            trace = poutine.trace(model).get_trace(*args, **kwargs)
-        for name, site, _ in _observed_in_plate(trace, plan.plate):
+    assert plan.plate is not None
+    for trace, known in all_rows(model, args, kwargs, plan.plate, plan.num_rows, plan.batch_size):
+        for name, site, _ in observed_in_plate(trace, plan.plate):
             if site["value"].numel() == plan.batch_size:
-                pieces.setdefault(name, []).append(site["value"].reshape(-1)[start - first :])
+                pieces.setdefault(name, []).append(site["value"].reshape(-1)[known:])
     found = {name: torch.cat(values) for name, values in pieces.items()}
     whole = {name: v for name, v in found.items() if bool((v == v.round()).all())}
     if len(whole) != 1:

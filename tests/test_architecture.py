@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engines.*",),
     ("diagnostics",),
     ("run",),
+    ("reports",),
     ("kernel",),
     ("predictive", "interop", "plots"),
 )

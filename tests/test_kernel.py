@@ -352,6 +352,21 @@ def test_save_params_and_streaming():
     assert streaming.get_statistics(group_by_chain=False)["loc"]["mean"].shape == (2, 3)
 
 
+def test_save_params_that_stay_on_the_kernel_are_warned_of():
+    kernel = FNBG(regression)
+    run(kernel, torch.ones(7), save_params=[])
+    with pytest.warns(UserWarning, match=r"still keeps the draws of \[\] alone"):
+        run(kernel, torch.ones(7))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(kernel, torch.ones(7), save_params=["scale"])
+
+
+def test_unknown_save_params_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"save_params names \['sale'\].*\['loc', 'scale'\]"):
+        run(FNBG(regression), torch.ones(7), save_params=["sale"])
+
+
 def test_summaries_work():
     mcmc = run(FNBG(regression), torch.ones(7), num_chains=2, draws=30)
     mcmc.summary()
