@@ -5,21 +5,31 @@ VENV  := .venv
 PY    := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
+# Version 1 of ArviZ needs Python 3.12. What is found must also run: pyenv puts a python3.12 on the
+# path that may only say that another version is switched on.
+PYTHON312 ?= $(shell for python in python3.12 \
+	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12*/bin/python3.12; do \
+	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
+VENV_ARVIZ1 := .venv-arviz1
+TESTS_ARVIZ1 := $(addprefix tests/test_,interop.py support.py kernel.py processes.py examples.py)
+
 export MPLBACKEND := Agg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two pytest workers on two cores would otherwise fight for them.
-check test test-all: export OMP_NUM_THREADS := 1
+check test test-all test-arviz1: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-all demo clean
+.PHONY: help install check test test-all test-arviz1 demo docs clean
 
 help:
-	@echo "make install   build .venv with the package and its developer tools"
-	@echo "make check     ruff (lint and format), mypy and the docstring examples"
-	@echo "make test      check, then the tests that take seconds"
-	@echo "make test-all  check, then every test, the slow ones included"
-	@echo "make demo      run examples/demo.py; its output goes to demo-output/"
-	@echo "make clean     remove .venv, caches and output"
+	@echo "make install      build .venv with the package and its developer tools"
+	@echo "make check        ruff (lint and format), mypy and the docstring examples"
+	@echo "make test         check, then the tests that take seconds"
+	@echo "make test-all     check, then every test, the slow ones included"
+	@echo "make test-arviz1  the tests that touch ArviZ, with its version 1; needs Python 3.12"
+	@echo "make demo         run examples/demo.py; its output goes to demo-output/"
+	@echo "make docs         build the documentation into docs/_build/html; warnings are errors"
+	@echo "make clean        remove .venv, caches and output"
 	@echo "Another interpreter: make PYTHON=python3.12 install"
 
 install: $(STAMP)
@@ -40,7 +50,7 @@ $(STAMP): pyproject.toml
 		"$(PYTHON)" -m venv --clear $(VENV); fi
 	@rm -f $(STAMP)
 	@echo "Installing into $(VENV); the first install downloads torch and takes minutes."
-	@$(PY) -m pip install -qq -e '.[dev]' || { \
+	@$(PY) -m pip install -qq -e '.[dev,docs]' || { \
 		echo "error: the install failed; the next make starts it afresh" >&2; exit 1; }
 	@touch $(STAMP)
 
@@ -56,10 +66,29 @@ test: check
 test-all: check
 	$(PY) -m pytest -n 2 -m ""
 
+# The folder has a stamp of its own, kept by the rule for $(STAMP) above
+test-arviz1:
+	@python="$(PYTHON312)"; [ -n "$$python" ] || { \
+		echo "error: found no Python 3.12, which ArviZ 1 needs, on the path or under pyenv;" \
+			"install one or set PYTHON312=..." >&2; exit 1; }; \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' || { \
+		echo "error: ArviZ 1 needs Python 3.12 or later, but '$$python' is" \
+			"$$("$$python" --version 2>&1) (set PYTHON312=...)" >&2; exit 1; }; \
+	$(MAKE) --no-print-directory install VENV=$(VENV_ARVIZ1) PYTHON="$$python"
+	@$(VENV_ARVIZ1)/bin/python -W ignore -c \
+		'import arviz, sys; sys.exit(int(arviz.__version__.split(".")[0]) < 1)' || { \
+		echo "error: $(VENV_ARVIZ1) has no ArviZ 1; remove that folder and try again" >&2; exit 1; }
+	$(VENV_ARVIZ1)/bin/python -m pytest -n 2 $(TESTS_ARVIZ1)
+
 demo: $(STAMP)
 	$(PY) examples/demo.py
 
+# -E reads every page anew: a warning about a page that has not changed since would not come again
+docs: $(STAMP)
+	$(PY) -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
+	@echo "The pages are in docs/_build/html; begin with index.html."
+
 clean:
-	rm -rf $(VENV) demo-output build dist docs/_build *.egg-info
+	rm -rf $(VENV) $(VENV_ARVIZ1) demo-output build dist docs/_build *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find pyro_fnbg tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

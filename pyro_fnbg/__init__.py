@@ -3,7 +3,8 @@
 from importlib.metadata import version
 
 from pyro_fnbg.blocks import Block, Partition
-from pyro_fnbg.data import noisy_xor
+from pyro_fnbg.data import noisy_xor, read_noisy_xor
+from pyro_fnbg.images import fashion_mnist, mnist
 from pyro_fnbg.interop import to_arviz
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.layout import Layout, Site
@@ -18,9 +19,12 @@ __all__ = [
     "Partition",
     "Site",
     "__version__",
+    "fashion_mnist",
     "marginal_predictive",
+    "mnist",
     "noisy_xor",
     "predictive_probabilities",
+    "read_noisy_xor",
     "to_arviz",
 ]
 

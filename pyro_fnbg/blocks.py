@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,12 +23,25 @@ class Block:
         index: Flat coordinates, in the order weights, then bias.
         layer: Number of the layer, counted from 1; None when the block belongs to none.
         node: Number of the node in its layer, counted from 1; None when it spans several.
+
+    Raises:
+        ValueError: If a coordinate is not a whole number.
     """
 
     name: str
     index: tuple[int, ...]
     layer: int | None = None
     node: int | None = None
+
+    def __post_init__(self) -> None:
+        """Take any sequence of whole numbers, arrays and tensors included."""
+        index = np.asarray(self.index)
+        if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
+            raise ValueError(
+                f"block {self.name!r} must have a row of whole numbers as its index, "
+                f"got {self.index!r}"
+            )
+        object.__setattr__(self, "index", tuple(index.tolist()))
 
     @property
     def size(self) -> int:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from numbers import Integral
+from os import PathLike
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # Corners in the order of the paper's files; the label of (a, b) is a xor b.
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 # With u uniform on [0, 1), u - 0.55 and u + 0.55 leave a gap of 0.1 around 0.5.
 _OFFSET = 0.55
+# First line of the paper's files, by name.
+_HEADERS = {"x.csv": "x1,x2", "y.csv": "y"}
 
 
 class NoisyXOR(NamedTuple):
@@ -65,6 +70,47 @@ def noisy_xor(num_train: int = 5000, num_test: int = 1200, seed: int = 0) -> Noi
     return NoisyXOR(*_simulate(num_train, train_generator), *_simulate(num_test, test_generator))
 
 
+def read_noisy_xor(folder: str | PathLike[str]) -> NoisyXOR:
+    r"""Read noisy XOR data from the paper's own files, or from others of their form.
+
+    The folder holds `training/x.csv`, `training/y.csv`, `test/x.csv` and `test/y.csv`: one line per
+    row after the first line, which is `x1,x2` in `x.csv` and `y` in `y.csv`. Rows stay in their
+    order, which in the paper's files is corner by corner, so shuffle before taking a slice.
+
+    Args:
+        folder: Folder that holds the folders `training` and `test`.
+
+    Returns:
+        The two sets, as a named tuple of tensors on the CPU.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file does not hold what it should.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     for part in ("training", "test"):
+        ...         (Path(folder) / part).mkdir()
+        ...         _ = (Path(folder) / part / "x.csv").write_text("x1,x2\n-0.5,0.25\n1.0,0.0\n")
+        ...         _ = (Path(folder) / part / "y.csv").write_text("y\n0\n1\n")
+        ...     data = read_noisy_xor(folder)
+        >>> data.x_test.tolist(), data.y_test.tolist()
+        ([[-0.5, 0.25], [1.0, 0.0]], [0, 1])
+    """
+    folder = Path(folder).expanduser()
+    parts = (folder / "training", folder / "test")
+    files = [part / name for part in parts for name in _HEADERS]
+    missing = [str(file.relative_to(folder)) for file in files if not file.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"noisy XOR was not found: {folder} lacks {', '.join(missing)}; expected are "
+            "training/x.csv, training/y.csv, test/x.csv and test/y.csv"
+        )
+    return NoisyXOR(*_read_part(parts[0]), *_read_part(parts[1]))
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
@@ -73,3 +119,34 @@ def _simulate(num_rows: int, generator: np.random.Generator) -> tuple[Tensor, Te
     corners = np.repeat(np.array(_CORNERS), num_rows // len(_CORNERS), axis=0)
     x = generator.random(corners.shape) + np.where(corners == 1, _OFFSET, -_OFFSET)
     return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(corners[:, 0] ^ corners[:, 1])
+
+
+def _read_part(part: Path) -> tuple[Tensor, Tensor]:
+    x, y = (_read_numbers(part / name, header) for name, header in _HEADERS.items())
+    labels = y[:, 0]
+    if len(x) != len(labels):
+        raise ValueError(f"{part} holds {len(x)} rows in x.csv, but {len(labels)} in y.csv")
+    wrong = labels[(labels != 0) & (labels != 1)]
+    if len(wrong) > 0:
+        raise ValueError(f"{part / 'y.csv'} must hold labels 0 and 1, got {wrong[0]:g}")
+    return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
+
+
+def _read_numbers(file: Path, header: str) -> NDArray[np.float64]:
+    columns = header.count(",") + 1
+    expected = f"{file} must hold the line {header!r}, then lines of {columns} finite number(s)"
+    try:
+        first, *lines = file.read_text("utf-8").strip().split("\n")
+        # Without its first line, a file of numbers would lose its first row unnoticed.
+        if first.strip() != header:
+            raise ValueError(f"the first line is {first[:40]!r}")
+        if not lines:
+            raise ValueError("no line follows the first")
+        numbers = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None)
+        if numbers.shape[1] != columns:
+            raise ValueError(f"there are {numbers.shape[1]} columns")
+        if not np.isfinite(numbers).all():
+            raise ValueError("not all numbers are finite")
+    except ValueError as error:
+        raise ValueError(f"{expected}: {error}") from error
+    return numbers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyro
 import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import _Subsample
@@ -106,6 +107,7 @@ class ModelDensity:
     ) -> None:
         self._model, self._args, self._kwargs = model, args, kwargs
         self._layout, self._plan = sites.layout, plan
+        self._shapes: dict[str, torch.Size] | None = None
         # The real line's transform is the identity: skipping it saves a third of a small model
         self._constrain = {
             name: bijection
@@ -127,7 +129,8 @@ class ModelDensity:
         """Return every site's log density, unsummed, and the log Jacobians.
 
         Raises:
-            ValueError: If latent sites came or went since set-up; names them.
+            ValueError: If sites came, went or changed their shape since the first evaluation;
+                names them.
         """
         values = self._layout.unflatten(position)
         jacobians = {}
@@ -138,11 +141,30 @@ class ModelDensity:
                 unconstrained, values[name]
             )
         scorer = _Scorer(values, self._plan, rows)
-        with torch.no_grad(), scorer:
+        # Pyro's checks raise where a candidate is impossible; here that is a matter of the density
+        with torch.no_grad(), pyro.validation_enabled(False), scorer:
             self._model(*self._args, **self._kwargs)
         if scorer.unseen:
             raise ValueError(
                 f"latent sites {sorted(scorer.unseen)} were in the model at set-up and are not any "
                 "more: the set of latent sites must not depend on sampled values"
             )
+        self._check_structure(scorer.log_probs)
         return scorer.log_probs | jacobians
+
+    def _check_structure(self, log_probs: dict[str, Tensor]) -> None:
+        """Compare the scored sites and shapes with those of the first evaluation."""
+        shapes = {name: log_prob.shape for name, log_prob in log_probs.items()}
+        if self._shapes is None:
+            self._shapes = shapes
+        elif shapes != self._shapes:
+            changed = sorted(
+                name
+                for name in shapes.keys() | self._shapes.keys()
+                if shapes.get(name) != self._shapes.get(name)
+            )
+            raise ValueError(
+                f"sites {changed} came, went or changed their shape between two runs of the model: "
+                "its sites and data must be the same every time, whatever the parameters (a "
+                "one-shot iterator as data is empty after the first run)"
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pyro import poutine
@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.sites import Model, ModelSites, PlateRows
 
-__all__ = ["check_density", "drawn_position", "given_position", "with_next_chains"]
+__all__ = ["GivenParams", "check_density", "drawn_position", "given_position"]
 
 MAX_TRIES = 100
 
@@ -32,17 +32,16 @@ def check_density(
     """
     first = density.site_terms(position, rows)
     second = density.site_terms(position, rows)
-    changed = sorted(set(first) ^ set(second) | (set(sites.observed) - set(first)))
-    if changed:
+    lost = sorted(set(sites.observed) - set(first))
+    if lost:
         raise ValueError(
-            f"sites {changed} came or went between two runs of the model: its sites must be the "
+            f"sites {lost} came or went between two runs of the model: its sites must be the "
             "same every time (a one-shot iterator as data is empty after the first run)"
         )
     differing = [
         name
         for name, term in first.items()
-        if term.shape != second[name].shape
-        or not torch.allclose(term, second[name], rtol=1e-5, equal_nan=True)
+        if not torch.allclose(term, second[name], rtol=1e-5, equal_nan=True)
     ]
     if differing:
         raise ValueError(
@@ -52,23 +51,47 @@ def check_density(
         )
 
 
-def with_next_chains(
-    given: list[Mapping[str, Tensor]], params: Mapping[str, Tensor]
-) -> list[Mapping[str, Tensor]]:
-    """Add a chain's initial values to those of the same run's earlier chains, or start anew.
+class GivenParams(NamedTuple):
+    """Hold the initial values that a user gave, until a chain takes them.
 
     Pyro sets the values of all chains on one kernel before any worker starts, each a slice of one
     tensor; values that share no memory with the last are a new statement.
+
+    Attributes:
+        chains: One entry, or one a chain of the run.
+        workers: Number of workers that had been started when the first entry was set.
     """
-    last = given[-1] if given else {}
-    shares = bool(last) and last.keys() == params.keys()
-    for name in last if shares else ():
-        memory = [
-            value.untyped_storage().data_ptr() if isinstance(value, Tensor) else None
-            for value in (last[name], params[name])
-        ]
-        shares = shares and memory[0] is not None and memory[0] == memory[1]
-    return [*given, params] if shares else [params]
+
+    chains: tuple[Mapping[str, Tensor], ...] = ()
+    workers: int = 0
+
+    def add(self, params: Mapping[str, Tensor], workers: int) -> GivenParams:
+        """Add a chain's values to those of the same run's earlier chains, or start anew."""
+        if self.chains and _share_memory(self.chains[-1], params):
+            return GivenParams((*self.chains, params), self.workers)
+        return GivenParams((params,), workers)
+
+    def for_chain(self, chain: int | None, workers: int) -> Mapping[str, Tensor] | None:
+        """Find the values meant for a worker's chain, or for this process where it is None.
+
+        Values of several chains were meant for the workers of one run alone: once as many have
+        been started as there are entries, they are left over from a run that failed.
+        """
+        if len(self.chains) <= 1:
+            return self.chains[0] if self.chains else None
+        is_for_worker = chain is not None and workers - self.workers < len(self.chains)
+        return self.chains[chain] if is_for_worker and chain is not None else None
+
+
+def _share_memory(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two dicts hold slices of the same tensors."""
+    values = [(one[name], other[name]) for name in one] if one.keys() == other.keys() else []
+    return bool(values) and all(
+        isinstance(a, Tensor)
+        and isinstance(b, Tensor)
+        and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+        for a, b in values
+    )
 
 
 def given_position(
@@ -130,8 +153,14 @@ def drawn_position(
     for _ in range(MAX_TRIES):
         with plate_rows, InitMessenger(init_strategy):
             trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
-        values = {name: trace.nodes[name]["value"] for name in sites.constrain}
-        position = sites.layout.flatten(sites.unconstrain(values))
+        values = sites.unconstrain({n: trace.nodes[n]["value"] for n in sites.constrain})
+        for site in sites.layout.sites:
+            if tuple(values[site.name].shape) != site.shape:
+                raise ValueError(
+                    f"init_strategy gave latent site {site.name!r} the unconstrained shape "
+                    f"{tuple(values[site.name].shape)}, must be {site.shape}"
+                )
+        position = sites.layout.flatten(values)
         at_fault = _impossible_sites(density, position, rows)
         if not at_fault and bool(torch.isfinite(position).all()):
             return position

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -15,14 +14,15 @@ from torch import Tensor
 
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.diagnostics import DrawStatistics, acceptance_rates
-from pyro_fnbg.initial import with_next_chains
+from pyro_fnbg.initial import GivenParams
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.reports import report
-from pyro_fnbg.run import Config, RunState, advance, check_numbers, start_run
+from pyro_fnbg.run import Config, RunState, advance, check_arguments, start_run
 from pyro_fnbg.seeds import (
     RunMark,
     check_importable,
     fingerprint,
+    forks,
     is_being_spawned,
     next_key,
     worker_chain,
@@ -126,9 +126,11 @@ class FNBG(MCMCKernel):
             target_accept_prob=target_accept_prob,
             init_strategy=init_strategy,
         )
-        check_numbers(self._config)
-        # One entry, or one a chain: Pyro sets all chains' values before any worker starts
-        self._initial_params: list[Mapping[str, Tensor]] = []
+        check_arguments(self._config)
+        self._given = GivenParams()
+        # Workers spawned so far, and workers of any kind when the run state was set
+        self._spawned = 0
+        self._workers_at_setup = 0
         self._run: RunState | None = None
         self._draws: DrawStatistics
         self._mark: RunMark | None = None
@@ -140,7 +142,7 @@ class FNBG(MCMCKernel):
 
     def __repr__(self) -> str:
         """Show the arguments."""
-        arguments = ", ".join(f"{name}={value!r}" for name, value in asdict(self._config).items())
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self._config).items())
         return f"FNBG({arguments})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -154,7 +156,14 @@ class FNBG(MCMCKernel):
         if is_being_spawned():
             check_importable(self._config.model)
             state["_spawned_from"] = fingerprint()
+            # A spawned worker's own count of forks starts at zero
+            state["_spawned"] = self._workers()
+            self._spawned += 1
         return state
+
+    def _workers(self) -> int:
+        """Number of workers that may have been started from this kernel."""
+        return forks() + self._spawned
 
     @property
     def model(self) -> Callable[..., Any]:
@@ -164,10 +173,10 @@ class FNBG(MCMCKernel):
     @property
     def transforms(self) -> dict[str, Any] | None:
         """Maps from constrained to unconstrained values, by site; None before ``setup``."""
-        # Pyro reads this when a run is over, and the values that it set for the run's workers were
-        # used up in those, not here
-        if len(self._initial_params) > 1:
-            self._initial_params = []
+        # Pyro reads this when a run is over, and calls setup where there is None: after a run in
+        # workers what is here belongs to an earlier run, and torch's stream has not moved
+        if self._workers() > self._workers_at_setup:
+            return None
         self._is_run_over = True
         return self._transforms or None
 
@@ -180,7 +189,8 @@ class FNBG(MCMCKernel):
 
     @save_params.setter
     def save_params(self, names: Sequence[str]) -> None:
-        self._save_params, self._is_run_over = list(names), False
+        # Pyro takes the draws apart in sorted order whatever order they were put together in
+        self._save_params, self._is_run_over = sorted(names), False
 
     @property
     def target(self) -> str:
@@ -200,7 +210,7 @@ class FNBG(MCMCKernel):
 
     @initial_params.setter
     def initial_params(self, params: Mapping[str, Tensor]) -> None:
-        self._initial_params = with_next_chains(self._initial_params, params)
+        self._given = self._given.add(params, self._workers())
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Start a run: inspect and check the model, cut the blocks, place the chain.
@@ -216,12 +226,13 @@ class FNBG(MCMCKernel):
         if chain is not None:
             # Torch's threads do not survive a fork: a worker that used two would wait for ever
             torch.set_num_threads(1)
-        given, self._initial_params = self._initial_params, []
-        initial_params = None if not given else given[-1 if chain is None else chain % len(given)]
+        initial_params = self._given.for_chain(chain, self._workers())
+        self._given = GivenParams()
         self._mark = next_key(self._mark, self._spawned_from)
         self._run = start_run(
             self._config, warmup_steps, args, kwargs, initial_params, self._mark.key
         )
+        self._workers_at_setup = self._workers()
         self._draws = DrawStatistics(self._run.partition)
         self._check_save_params(self._run.sites.layout)
         self._transforms.clear()

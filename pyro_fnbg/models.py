@@ -45,6 +45,9 @@ class BayesianMLP:
     NaN log density, which a sampler can reject, and no exception. Source: the model of Papamarkou,
     "Approximate blocked Gibbs sampling for Bayesian neural networks".
 
+    The arguments can be read from `widths`, `prior_scales`, `prior_locs`, `bias_prior_scales`,
+    `bias_prior_locs`, `activations` (tuples), `likelihood` and `observation_scale`.
+
     Args:
         widths: Number of nodes per layer, kappa_0 (inputs) to kappa_rho (outputs), rho >= 1.
         prior_scale: Standard deviation of the weights' priors: one number, or one per layer.
@@ -60,8 +63,6 @@ class BayesianMLP:
 
     Attributes:
         parameter_shapes: Shape of every weight and bias by site name, in trace order.
-        widths, prior_scales, prior_locs, bias_prior_scales, bias_prior_locs, activations,
-            likelihood, observation_scale: The arguments; tuples where they vary by layer.
 
     Raises:
         ValueError: An argument, or in a call the shape or value of `x` or `y`, is not allowed.

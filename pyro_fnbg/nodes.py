@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -93,7 +93,12 @@ def make_partition(
         raise ValueError(
             f"blocks must be one of {BLOCK_KINDS}, a Partition or a callable, got {blocks!r}"
         )
-    return Partition(tuple(found), layout.num_params, tuple(layer.name for layer in layers))
+    names = Counter(block.name for block in found)
+    unique = [
+        replace(block, name=f"{block.name}#{block.layer}") if names[block.name] > 1 else block
+        for block in found
+    ]
+    return Partition(tuple(unique), layout.num_params, tuple(layer.name for layer in layers))
 
 
 def _layers(layout: Layout) -> list[_Layer]:

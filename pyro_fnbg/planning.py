@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from numbers import Real
-from typing import Any
 
 import numpy as np
-import torch
-from pyro import poutine
-from torch import Tensor
 
 from pyro_fnbg.batches import BATCH_ORDERS, BatchPlan
-from pyro_fnbg.sites import DataPlate, Model, ModelSites, PlateRows
+from pyro_fnbg.sites import DataPlate, ModelSites
 
-__all__ = ["all_rows", "check_rows_followed", "make_plan", "observed_in_plate", "observed_labels"]
+__all__ = ["make_plan"]
 
 NO_PLATE = BatchPlan(plate=None, num_rows=1, batch_size=1, order="full", factor=1.0)
 
@@ -70,6 +65,8 @@ def make_plan(
 def _choose_plate(sites: ModelSites, name: str | None, wanted: bool) -> DataPlate | None:
     """Find the plate to be batched; None if none was asked for."""
     plates = sites.plates
+    if name is not None and not isinstance(name, str):
+        raise ValueError(f"batch_plate must be the name of a plate, got {name!r}")
     subsampled = [plate.name for plate in plates.values() if plate.is_subsampled]
     if name is not None:
         if name not in plates:
@@ -142,89 +139,3 @@ def _factor(likelihood_scale: str | float, full: float) -> float:
             f"got {likelihood_scale!r}"
         )
     return float(likelihood_scale)
-
-
-def check_rows_followed(
-    model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], plan: BatchPlan, rows: Tensor
-) -> None:
-    """Check on one batch that the model takes the rows that its plate is given.
-
-    Raises:
-        ValueError: If an observed site in the plate scores another number of rows than the batch
-            has; names the site.
-    """
-    advice = (
-        f"plate {plan.plate!r} was given {len(rows)} of its {plan.num_rows} rows, and the model "
-        "must use just those: take x[rows] and y[rows] in 'with pyro.plate(...) as rows', or "
-        "pyro.subsample(x, event_dim=...) inside it"
-    )
-    try:
-        with PlateRows(plan.plate, rows):
-            trace = poutine.trace(model).get_trace(*args, **kwargs)
-            trace.compute_log_prob()
-    except Exception as error:
-        # The model's own words stay; a batch that it cannot take shows in many ways
-        error.add_note(advice)
-        raise
-    for name, site, dim in observed_in_plate(trace, plan.plate):
-        shape = site["log_prob"].shape
-        if len(shape) < -dim or shape[dim] != len(rows):
-            raise ValueError(
-                f"observed site {name!r} scores shape {tuple(shape)}, not {len(rows)} rows on "
-                f"dimension {dim}: {advice}"
-            )
-
-
-def observed_in_plate(trace: Any, plate: str | None) -> Iterator[tuple[str, Any, int]]:
-    """Yield the observed sites in a plate: name, site and the plate's batch dimension."""
-    for name, site in trace.nodes.items():
-        if site["type"] == "sample" and site["is_observed"]:
-            if site["infer"].get("_deterministic"):
-                continue
-            for frame in site["cond_indep_stack"]:
-                if frame.name == plate:
-                    yield name, site, frame.dim
-
-
-def all_rows(
-    model: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    plate: str,
-    size: int,
-    num_rows: int,
-) -> Iterator[tuple[Any, int]]:
-    """Trace the model on all rows of a plate, ``num_rows`` at a time, in order.
-
-    Yields:
-        A trace, and the number of its first rows that an earlier trace had already: every run
-        takes equally many rows, since a model's own ``subsample_size`` admits no other number.
-    """
-    for start in range(0, size, num_rows):
-        first = min(start, size - num_rows)
-        with PlateRows(plate, torch.arange(first, first + num_rows)):
-            yield poutine.trace(model).get_trace(*args, **kwargs), start - first
-
-
-def observed_labels(
-    model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], plan: BatchPlan
-) -> Tensor:
-    """Read the class of every row from the model's observed sites, shape ``(num_rows,)``.
-
-    Raises:
-        ValueError: If not exactly one observed site in the plate has whole numbers, one a row.
-    """
-    pieces: dict[str, list[Tensor]] = {}
-    assert plan.plate is not None
-    for trace, known in all_rows(model, args, kwargs, plan.plate, plan.num_rows, plan.batch_size):
-        for name, site, _ in observed_in_plate(trace, plan.plate):
-            if site["value"].numel() == plan.batch_size:
-                pieces.setdefault(name, []).append(site["value"].reshape(-1)[known:])
-    found = {name: torch.cat(values) for name, values in pieces.items()}
-    whole = {name: v for name, v in found.items() if bool((v == v.round()).all())}
-    if len(whole) != 1:
-        raise ValueError(
-            "batch_order='stratified' needs one observed site with whole-numbered labels, one a "
-            f"row, in plate {plan.plate!r}; there are {sorted(whole)} among {sorted(found)}"
-        )
-    return next(iter(whole.values()))

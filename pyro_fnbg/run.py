@@ -21,7 +21,8 @@ from pyro_fnbg.initial import check_density, drawn_position, given_position
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.nodes import make_partition
 from pyro_fnbg.noise import ChainKey, Stream, generator, sweep_noise
-from pyro_fnbg.planning import check_rows_followed, make_plan, observed_labels
+from pyro_fnbg.planning import make_plan
+from pyro_fnbg.rows import check_no_broken_rows, check_rows_followed, observed_labels
 from pyro_fnbg.sites import Model, ModelSites, PlateRows, inspect_model, prior_draws, seeded
 from pyro_fnbg.step import accept_prob
 
@@ -117,6 +118,9 @@ def start_run(
         rows = batches.rows(0)
         if rows is not None:
             check_rows_followed(model, args, kwargs, plan, rows)
+            is_own = sites.plates[plan.plate or ""].is_subsampled
+            at_a_time = plan.batch_size if is_own else plan.num_rows
+            check_no_broken_rows(model, args, kwargs, plan, at_a_time)
         partition = make_partition(sites.layout, config.blocks, config.parts, config.max_block_size)
         plate_rows = PlateRows(plan.plate, rows)
         prior = prior_draws(model, args, kwargs, sites, plate_rows, NUM_PRIOR_DRAWS)
@@ -199,16 +203,22 @@ def _targets(target_accept_prob: float | None, partition: Partition) -> Tensor:
     return torch.full((partition.num_blocks,), target_accept_prob, dtype=torch.float64)
 
 
-def check_numbers(config: Config) -> None:
-    """Check the numbers among the arguments, which need no model.
+def check_arguments(config: Config) -> None:
+    """Check the arguments that need no model.
 
     Raises:
+        TypeError: If the strategy is not callable.
         ValueError: Naming the argument, its value and what is allowed.
     """
     scale = config.proposal_scale
     if scale is not None and not _are_positive(scale):
         raise ValueError(
             f"proposal_scale must be a positive standard deviation or one per layer, got {scale!r}"
+        )
+    if not callable(config.init_strategy):
+        raise TypeError(
+            "init_strategy must be one of pyro.infer.autoguide.initialization, "
+            f"got {config.init_strategy!r}"
         )
     target = config.target_accept_prob
     is_number = isinstance(target, Real) and not isinstance(target, bool)

@@ -24,6 +24,7 @@ __all__ = [
     "RunMark",
     "check_importable",
     "fingerprint",
+    "forks",
     "is_being_spawned",
     "next_key",
     "worker_chain",
@@ -44,6 +45,8 @@ class RunMark(NamedTuple):
 
 # Fingerprint of the parent's stream at the moment of the fork, in a forked child
 _parent_stream: int | None = None
+# Number of forks of this process, or of its parent before its own
+_forks = 0
 
 
 def fingerprint() -> int:
@@ -57,8 +60,18 @@ def _remember_parent_stream() -> None:
     _parent_stream = fingerprint()
 
 
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_remember_parent_stream)
+    os.register_at_fork(after_in_child=_remember_parent_stream, after_in_parent=_count_fork)
+
+
+def forks() -> int:
+    """Return how often this process has forked; a child goes on from its parent's count."""
+    return _forks
 
 
 def worker_chain() -> int | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from pyro_fnbg.layout import Layout, Site
+from pyro_fnbg.observations import check_observed
 
 __all__ = [
     "DataPlate",
@@ -96,9 +97,10 @@ class _IndexSites(poutine.messenger.Messenger):
     def __init__(self) -> None:
         super().__init__()
         self.found: dict[str, tuple[int, int, bool]] = {}
+        self.last = ""
 
     def _pyro_sample(self, message: Any) -> None:
-        fn = message["fn"]
+        fn, self.last = message["fn"], message["name"]
         if isinstance(fn, _Subsample):
             fixed = message["value"] is not None
             rows = fn.subsample_size
@@ -120,11 +122,18 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """Run the model once from the prior and describe its sites.
 
     Raises:
-        ValueError: If there is nothing to sample, a latent site is discrete, or an observed site
-            broadcasts its data; each names the site.
+        ValueError: If there is nothing to sample, a latent site is discrete, or the data of an
+            observed site do not fit its distribution; each names the site.
     """
     with _IndexSites() as index_sites:
-        trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        try:
+            trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        except NotImplementedError as error:
+            error.add_note(
+                f"at or after site {index_sites.last!r}: FNBG draws from the prior, to start and "
+                "to scale its proposals, so every latent site needs a distribution with sample()"
+            )
+            raise
     latents: dict[str, Any] = {}
     observed: dict[str, Any] = {}
     for name, site in trace.nodes.items():
@@ -132,7 +141,7 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             continue
         if site["is_observed"]:
             if not site["infer"].get("_deterministic") and site["mask"] is not False:
-                _check_no_broadcast(site)
+                check_observed(site)
                 observed[name] = site
         else:
             latents[name] = site
@@ -151,6 +160,8 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         name for name, site in latents.items() if _is_real_space(site["fn"].support)
     )
     layout = Layout(tuple(sites))
+    if layout.num_params == 0:
+        raise ValueError(f"the latent sites {sorted(latents)} are empty: nothing to sample")
     return ModelSites(layout, constrain, real_sites, tuple(observed), plates, in_plate)
 
 
@@ -190,26 +201,6 @@ def _check_latents(latents: Mapping[str, Any], observed: Mapping[str, Any]) -> N
             f"{sorted(latents)}; if one of these is the response, pass its data to run()",
             UserWarning,
             stacklevel=2,
-        )
-
-
-def _check_no_broadcast(site: Any) -> None:
-    """Refuse data and distribution that only fit after both are broadcast, such as N x N.
-
-    Raises:
-        ValueError: Naming the site and both shapes.
-    """
-    fn, value = site["fn"], site["value"]
-    if not isinstance(value, Tensor):
-        return
-    data_shape = value.shape[: value.dim() - fn.event_dim]
-    joint = torch.broadcast_shapes(data_shape, fn.batch_shape)
-    if joint not in (data_shape, fn.batch_shape):
-        raise ValueError(
-            f"observed site {site['name']!r} has data of shape {tuple(value.shape)} and a "
-            f"distribution of batch shape {tuple(fn.batch_shape)} and event shape "
-            f"{tuple(fn.event_shape)}: together they broadcast to {tuple(joint)}; "
-            "give the data the distribution's shape"
         )
 
 

@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pyro_fnbg"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("typing",),
     ("layout",),
-    ("blocks",),
+    ("blocks", "observations"),
     ("nodes", "noise"),
-    ("step", "batches", "adaptation", "models", "sites", "data", "seeds"),
-    ("density", "planning"),
+    ("step", "batches", "adaptation", "models", "sites", "data", "images", "seeds"),
+    ("density", "planning", "rows"),
     ("engines.base", "initial"),
     ("engines.*",),
     ("diagnostics",),

@@ -1,4 +1,6 @@
+import numpy as np
 import pytest
+import torch
 
 from pyro_fnbg.blocks import Block, Partition
 
@@ -43,3 +45,16 @@ def test_partitions_that_do_not_fit_are_refused(blocks, message):
 def test_long_lists_of_coordinates_are_cut_short():
     with pytest.raises(ValueError, match=r"missing \[1, 2, 3, 4, 5, 6, 7, 8, ...\]"):
         Partition((Block("a", (0,)),), 1000)
+
+
+@pytest.mark.parametrize("index", [np.arange(3), torch.arange(3), [0, 1, 2], range(3)])
+def test_any_row_of_whole_numbers_is_an_index(index):
+    block = Block("a", index)
+    assert block.index == (0, 1, 2)
+    assert Partition((block,), 3).num_blocks == 1
+
+
+@pytest.mark.parametrize("index", [(0.0, 1.0), ("a",), np.zeros((2, 2), dtype=int), 3])
+def test_other_indices_are_refused(index):
+    with pytest.raises(ValueError, match="block 'a' must have a row of whole numbers"):
+        Block("a", index)

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_fnbg.data import noisy_xor
+from pyro_fnbg.data import noisy_xor, read_noisy_xor
+from support.images import find_data
 
 
 @settings(max_examples=20, deadline=None)
@@ -72,3 +73,98 @@ def test_refused_seeds(seed):
     message = f"seed must be an integer of zero or more, got {seed!r}"
     with pytest.raises(ValueError, match=re.escape(message)):
         noisy_xor(seed=seed)
+
+
+# --- The paper's own files ---------------------------------------------------------------------
+
+FILES = ("training/x.csv", "training/y.csv", "test/x.csv", "test/y.csv")
+
+
+def write_files(folder, data):
+    for part, x, y in (
+        ("training", data.x_train, data.y_train),
+        ("test", data.x_test, data.y_test),
+    ):
+        (folder / part).mkdir()
+        np.savetxt(folder / part / "x.csv", x, delimiter=",", header="x1,x2", comments="")
+        np.savetxt(folder / part / "y.csv", y, fmt="%d", header="y", comments="")
+
+
+def test_files_read_as_they_were_written(tmp_path):
+    data = noisy_xor(40, 20)
+    write_files(tmp_path, data)
+    for folder in (tmp_path, str(tmp_path)):
+        again = read_noisy_xor(folder)
+        assert [values.dtype for values in again] == [values.dtype for values in data]
+        assert all(map(torch.equal, data, again))
+
+
+def test_files_of_one_row_and_other_line_ends(tmp_path):
+    write_files(tmp_path, noisy_xor(4, 4))
+    (tmp_path / "test/x.csv").write_bytes(b"x1,x2\r\n-0.5,1e-1\r\n")
+    (tmp_path / "test/y.csv").write_bytes(b"y\r\n1\r\n\r\n")
+    data = read_noisy_xor(tmp_path)
+    assert torch.equal(data.x_test, torch.tensor([[-0.5, 0.1]]))
+    assert data.y_test.tolist() == [1]
+
+
+def test_papers_files_follow_the_recipe_of_the_simulation():
+    data = read_noisy_xor(find_data("noisy_xor") / "noisy_xor")
+    simulated = noisy_xor()
+    assert [values.shape for values in data] == [values.shape for values in simulated]
+    for x, y, y_simulated in (
+        (data.x_train, data.y_train, simulated.y_train),
+        (data.x_test, data.y_test, simulated.y_test),
+    ):
+        assert torch.equal(y, y_simulated)
+        corner = (x > 0.5).long()
+        assert torch.equal(y, corner[:, 0] ^ corner[:, 1])
+        uniform = torch.where(x > 0.5, x - 0.55, x + 0.55)
+        assert uniform.min() >= 0
+        assert uniform.max() <= 1
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_missing_files_are_named(tmp_path, file):
+    write_files(tmp_path, noisy_xor(4, 4))
+    (tmp_path / file).unlink()
+    with pytest.raises(FileNotFoundError, match=re.escape(f"{tmp_path} lacks {file}; expected")):
+        read_noisy_xor(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("training/x.csv", "", "the first line is ''"),
+        ("training/x.csv", "x1,x2\n", "no line follows the first"),
+        ("training/x.csv", "0.1,0.2\n0.3,0.4\n", "the first line is '0.1,0.2'"),
+        ("test/x.csv", "x1,x2\n0.1,0.2,0.3\n", "there are 3 columns"),
+        ("test/x.csv", "x1,x2\n0.1,0.2\n0.3\n", "columns"),
+        ("test/x.csv", "x1,x2\n0.1,nan\n", "not all numbers are finite"),
+        ("test/y.csv", "y\nzero\n", "zero"),
+        ("test/y.csv", "y\n0\n1 # one\n", "# one"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, file, content, message):
+    write_files(tmp_path, noisy_xor(4, 4))
+    (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        read_noisy_xor(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / file} must hold the line")
+
+
+def test_file_that_is_no_text(tmp_path):
+    write_files(tmp_path, noisy_xor(4, 4))
+    (tmp_path / "test/x.csv").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"x\.csv must hold the line 'x1,x2'"):
+        read_noisy_xor(tmp_path)
+
+
+def test_rows_and_labels_must_fit(tmp_path):
+    write_files(tmp_path, noisy_xor(4, 4))
+    (tmp_path / "training/y.csv").write_text("y\n0\n1\n")
+    with pytest.raises(ValueError, match=r"training holds 4 rows in x.csv, but 2 in y.csv"):
+        read_noisy_xor(tmp_path)
+    (tmp_path / "training/y.csv").write_text("y\n0\n1\n0.5\n0\n")
+    with pytest.raises(ValueError, match=r"y.csv must hold labels 0 and 1, got 0\.5"):
+        read_noisy_xor(tmp_path)

@@ -246,6 +246,43 @@ def test_sites_that_come_or_go_are_named():
         density_of(other).on(None)(torch.ones(2))
 
 
+def test_a_term_that_comes_and_goes_with_the_values_is_named():
+    def model():
+        v = pyro.sample("v", dist.Normal(0.0, 1.0))
+        pyro.factor("always", v)
+        if v > 0:
+            pyro.factor("sometimes", v)
+
+    pyro.set_rng_seed(0)
+    density = density_of(model).on(None)
+    density(torch.full((1,), -1.0))
+    with pytest.raises(ValueError, match=r"sites \['sometimes'\] came, went or changed"):
+        density(torch.ones(1))
+
+
+def test_a_term_that_changes_its_shape_is_named():
+    def model():
+        v = pyro.sample("v", dist.Normal(0.0, 1.0))
+        pyro.factor("f", torch.zeros(2 if v > 0 else 3))
+
+    density = density_of(model).on(None)
+    density(torch.full((1,), -1.0))
+    with pytest.raises(ValueError, match=r"sites \['f'\] came, went or changed"):
+        density(torch.ones(1))
+
+
+def test_impossible_values_have_a_density_even_where_pyro_checks_them():
+    def model():
+        scale = pyro.sample("v", dist.Normal(0.0, 1.0)).exp() - 1.0
+        pyro.sample("y", dist.Normal(0.0, scale.abs() + 0.1), obs=torch.tensor(0.3))
+        pyro.sample("z", dist.Normal(0.0, scale), obs=torch.tensor(0.3))
+
+    with pyro.validation_enabled(False):
+        density = density_of(model).on(None)
+    with pyro.validation_enabled(True):
+        assert density(torch.full((1,), -1.0)).log_density.isnan()
+
+
 def test_no_gradients_are_recorded():
     def model(y):
         offset = pyro.param("offset", torch.tensor(0.7))

@@ -1,7 +1,8 @@
-"""The demo runs from the command line, says what it should and writes what it lists."""
+"""The examples run from the command line, say what they should and write what they list."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-DEMO = Path(__file__).resolve().parents[1] / "examples" / "demo.py"
+from support.images import write_images
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PICTURES = (
     "traces.png",
     "acceptance-by-node.png",
@@ -27,13 +30,13 @@ SECTIONS = (
 )
 
 
-def run_demo(folder, *arguments):
+def run_example(name, folder, *arguments):
     # Pyro shows no progress bar where either of these is set
     hidden = ("CI", "PYTEST_XDIST_WORKER")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment["OMP_NUM_THREADS"] = "1"
     return subprocess.run(
-        [sys.executable, str(DEMO), *arguments],
+        [sys.executable, str(EXAMPLES / name), *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -46,7 +49,7 @@ def run_demo(folder, *arguments):
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     arguments = ("--smoke", "--seed", "3", "--draws", "12", "--warmup", "8", "--output", "out")
-    done = run_demo(folder, *arguments)
+    done = run_example("demo.py", folder, *arguments)
     assert done.returncode == 0, done.stderr
     return done, folder / "out"
 
@@ -115,6 +118,110 @@ def test_draws_have_chain_and_draw_first(demo):
 
 
 def test_too_few_draws_are_refused(tmp_path):
-    done = run_demo(tmp_path, "--draws", "2")
+    done = run_example("demo.py", tmp_path, "--draws", "2")
     assert done.returncode == 2
     assert "must be 4 or more, got 2" in done.stderr
+
+
+# --- MNIST -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mnist_example(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mnist")
+    generator = np.random.default_rng(0)
+    write_images(
+        folder / "data",
+        "MNIST",
+        train=generator.integers(0, 256, (200, 28, 28)),
+        test=generator.integers(0, 256, (50, 28, 28)),
+    )
+    done = run_example("mnist.py", folder, "--data", "data", "--smoke", "--sweeps", "3")
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_mnist_says_what_it_runs_and_how_long_it_takes(mnist_example):
+    text = mnist_example.stdout
+    assert "MNIST: 200 training and 50 test images" in text
+    assert "8,180 parameters in 70 blocks" in text
+    assert "target: approximate: prior x likelihood^0.5" in text
+    assert text.index("One sweep, timed:") < text.index("seconds per sweep: median")
+    assert "Expected for 2 + 3" in text
+    assert re.search(r"milliseconds per block: \d+\.\d\d ", text)
+
+
+def test_mnist_has_a_row_for_each_layer_and_draw(mnist_example):
+    lines = mnist_example.stdout.splitlines()
+    layers = [line.split() for line in lines if re.match(r"layer\d ", line)]
+    assert [(name, num_params, blocks) for name, num_params, blocks, *_ in layers] == [
+        ("layer1", "7,850", "40"),
+        *((f"layer{layer}", "110", "10") for layer in (2, 3, 4)),
+    ]
+    assert all(0 <= float(layer[3]) <= 100 for layer in layers)
+    draws = [re.match(r" +(\d) +(-\d+\.\d) +(\d+\.\d\d) +(\d+\.\d\d)$", line) for line in lines]
+    draws = [match.groups() for match in draws if match]
+    assert [draw for draw, *_ in draws] == ["1", "2", "3"]
+    # The mean of one draw is that draw
+    assert draws[0][2] == draws[0][3]
+
+
+def test_mnist_names_the_temperature_and_its_companions(mnist_example):
+    text = mnist_example.stdout
+    assert "nominal likelihood temperature: 2\n" in text
+    assert "standard deviation of the log ratio across batches, at the last position:" in text
+    assert "share of decisions that another batch would reverse, at the last position:" in text
+
+
+def test_mnist_says_what_it_cannot_show(mnist_example):
+    conclusion = mnist_example.stdout.partition("What this run can and cannot show\n")[2]
+    assert "In 5 sweeps from a" in conclusion
+    assert "commonest class every time would be for 10.00 %" in " ".join(conclusion.split())
+    assert "batches of 100 rows" in " ".join(conclusion.split())
+    assert "Traceback" not in mnist_example.stderr
+
+
+def test_mnist_without_data_ends_with_one_line(tmp_path):
+    done = run_example("mnist.py", tmp_path, "--data", "nowhere", "--fashion")
+    assert done.returncode == 1
+    assert done.stderr.startswith("FashionMNIST was not found: nowhere/FashionMNIST/raw lacks")
+    assert done.stderr.count("\n") == 1
+
+
+# --- NUTS and FNBG -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def swap_example(tmp_path_factory):
+    done = run_example("swap_kernel.py", tmp_path_factory.mktemp("swap"), "--smoke")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_swap_shows_which_parameters_have_no_gradient(swap_example):
+    rows = [line.split() for line in swap_example.splitlines() if "no path" in line]
+    assert [row[0] for row in rows] == ["ratio", "threshold"]
+    # The likelihood does depend on them
+    assert all(abs(float(row[-1])) > 1 for row in rows)
+
+
+def test_swap_gives_nuts_no_fewer_evaluations(swap_example):
+    rows = [re.match(r"(FNBG|NUTS) +(\d) +([\d,]+) ", line) for line in swap_example.splitlines()]
+    used = {match.groups()[:2]: int(match[3].replace(",", "")) for match in rows if match}
+    assert len(used) == 4
+    assert all(used["NUTS", chain] >= used["FNBG", chain] for chain in ("1", "2"))
+
+
+def test_swap_tabulates_every_parameter_for_both_kernels(swap_example):
+    table = swap_example.partition("What came out\n")[2]
+    for name, value in (("location", 0.5), ("ratio", -0.8), ("jump", 2.0)):
+        row = next(line.split() for line in table.splitlines() if line.startswith(name))
+        assert float(row[1]) == value
+        assert len(row) == 8
+
+
+def test_swap_ends_with_what_was_measured(swap_example):
+    conclusion = " ".join(swap_example.partition("can and cannot show\n")[2].split())
+    assert "of the 6 generating values" in conclusion
+    assert "where FNBG made 20 sweeps" in conclusion
+    assert "The chain is not invalid" in conclusion

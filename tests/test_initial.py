@@ -7,7 +7,7 @@ import torch
 from pyro.infer.autoguide.initialization import init_to_sample, init_to_value
 
 from pyro_fnbg.density import ModelDensity
-from pyro_fnbg.initial import check_density, drawn_position, given_position, with_next_chains
+from pyro_fnbg.initial import GivenParams, check_density, drawn_position, given_position
 from pyro_fnbg.planning import NO_PLATE
 from pyro_fnbg.sites import PlateRows, inspect_model
 
@@ -140,10 +140,20 @@ def test_an_iterator_that_is_used_up_is_refused_by_site():
 
 def test_slices_of_one_tensor_are_the_chains_of_one_run():
     stacked, other = torch.arange(6.0).reshape(3, 2), torch.zeros(2)
-    given = []
+    given = GivenParams()
     for chain in range(3):
-        given = with_next_chains(given, {"a": stacked[chain]})
-    assert [values["a"].tolist() for values in given] == stacked.tolist()
-    assert [v["a"] is other for v in with_next_chains(given, {"a": other})] == [True]
-    assert len(with_next_chains(given, {"b": stacked[0]})) == 1
-    assert with_next_chains([{"a": [1.0]}], {"a": [2.0]}) == [{"a": [2.0]}]
+        given = given.add({"a": stacked[chain]}, workers=5)
+    assert [values["a"].tolist() for values in given.chains] == stacked.tolist()
+    assert [v["a"] is other for v in given.add({"a": other}, 5).chains] == [True]
+    assert len(given.add({"b": stacked[0]}, 5).chains) == 1
+    assert GivenParams(({"a": [1.0]},)).add({"a": [2.0]}, 0).chains == ({"a": [2.0]},)
+
+
+def test_each_worker_takes_its_own_values_and_a_later_run_none():
+    values = tuple({"a": torch.full((2,), float(chain))} for chain in range(2))
+    given = GivenParams(values, workers=5)
+    assert [given.for_chain(chain, 5 + chain) is values[chain] for chain in (0, 1)] == [True, True]
+    assert given.for_chain(0, 7) is given.for_chain(1, 8) is None
+    assert given.for_chain(None, 5) is None
+    assert GivenParams(values[:1]).for_chain(None, 9) is values[0]
+    assert GivenParams().for_chain(0, 0) is None

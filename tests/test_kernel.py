@@ -1,3 +1,4 @@
+import functools
 import json
 import math
 import pickle
@@ -345,6 +346,10 @@ def test_a_small_site_does_not_keep_the_large_ones_alive():
 def test_save_params_and_streaming():
     mcmc = run(FNBG(regression), torch.ones(7), save_params=["scale"])
     assert set(mcmc.get_samples()) == {"scale"}
+    # Pyro takes draws apart in sorted order: names in another order must not swap values
+    swapped = run(FNBG(regression), torch.ones(7), save_params=["scale", "loc"]).get_samples()
+    assert swapped["loc"].shape == (20, 2, 3)
+    assert same(swapped, run(FNBG(regression), torch.ones(7)).get_samples())
     streaming = StreamingMCMC(
         FNBG(regression), num_samples=20, warmup_steps=5, disable_progbar=True
     )
@@ -505,6 +510,60 @@ def test_arguments_that_do_not_fit_the_model_are_refused_in_setup(options, words
         FNBG(NET, **options).setup(0, X, Y)
 
 
+@pytest.mark.parametrize("strategy", [None, "prior"])
+def test_a_strategy_must_be_callable(strategy):
+    with pytest.raises(TypeError, match=f"init_strategy.*got {strategy!r}"):
+        FNBG(NET, init_strategy=strategy)
+
+
+def test_a_strategy_that_gives_the_wrong_shape_is_told_which():
+    values = {"loc": torch.zeros(3, 2), "scale": torch.tensor(1.0)}
+    strategy = pyro.infer.autoguide.initialization.init_to_value(values=values)
+    with pytest.raises(ValueError, match=r"'loc'.*\(3, 2\), must be \(2, 3\)"):
+        FNBG(regression, init_strategy=strategy).setup(0, torch.ones(3))
+
+
+def test_a_prior_without_draws_is_told_by_site():
+    def model(y):
+        a = pyro.sample("a", dist.ImproperUniform(dist.constraints.real, (), ()))
+        pyro.sample("y", dist.Normal(a, 1.0), obs=y)
+
+    with pytest.raises(NotImplementedError) as caught:
+        FNBG(model).setup(0, torch.ones(3))
+    assert "site 'a'" in caught.value.__notes__[0]
+
+
+def test_a_model_whose_only_site_is_empty_is_refused():
+    def model():
+        pyro.sample("nothing", dist.Normal(torch.zeros(0, 3), 1.0).to_event(2))
+        pyro.factor("no data", torch.zeros(()))
+
+    with pytest.raises(ValueError, match=r"latent sites \['nothing'\] are empty"):
+        FNBG(model).setup(0)
+
+
+def test_labels_off_the_support_are_refused_though_mcmc_switches_checks_off():
+    def model(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Bernoulli(logits=a), obs=y)
+
+    with pytest.raises(ValueError, match="'y' has 2 of 3 values outside the support.*-1.0"):
+        run(FNBG(model), torch.tensor([-1.0, 1.0, -1.0]))
+
+
+def test_a_row_that_is_not_a_number_is_refused_with_batches_too():
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("data", len(x)) as rows:
+            pyro.sample("y", dist.Normal(x[rows] @ w, 1.0), obs=y[rows])
+
+    x = X.clone()
+    x[37, 1] = torch.nan
+    with pytest.raises(ValueError, match=r"'y' has log density NaN in 1 of 40 rows.*\[37\]"):
+        run(FNBG(model, batch_size=2), x, torch.randn(40))
+
+
 def test_a_model_must_be_callable():
     with pytest.raises(TypeError, match="model must be a callable.*got 3"):
         FNBG(3)
@@ -523,3 +582,5 @@ def test_repr_shows_the_arguments():
     assert text.startswith("FNBG(")
     assert "batch_size=10" in text
     assert "parts={1: 2}" in text
+    # a model that cannot be copied, such as one that holds a generator, is shown all the same
+    repr(FNBG(functools.partial(NET, held=(i for i in ()))))

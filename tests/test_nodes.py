@@ -155,6 +155,11 @@ def test_two_layers_of_one_name_stay_apart():
     assert len(set(partition.layer_names)) == 2
 
 
+def test_a_site_named_like_a_node_keeps_a_name_of_its_own():
+    partition = make_partition(Layout((Site("a.weight", (2, 1)), Site("a.node1", (3,)))))
+    assert [block.name for block in partition.blocks] == ["a.node1#1", "a.node2", "a.node1#2"]
+
+
 def test_empty_sites_have_no_block():
     partition = make_partition(Layout((Site("nothing", (0, 3)), Site("a", (2,)))))
     assert [block.name for block in partition.blocks] == ["a"]

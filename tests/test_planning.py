@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pyro_fnbg.batches import BatchPlan
-from pyro_fnbg.planning import check_rows_followed, make_plan, observed_labels
+from pyro_fnbg.planning import make_plan
 from pyro_fnbg.sites import inspect_model
 
 X, Y = torch.randn(12, 2), torch.randn(12)
@@ -135,51 +135,3 @@ def test_models_that_are_not_batched_need_no_plate():
 def test_batch_plate_chooses():
     assert plan_of(two_plates, Y, size=2, plate="outer").plate == "outer"
     assert plan_of(two_plates, Y, size=2, plate="inner").num_rows == 4
-
-
-def indexed(which):
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
-        with pyro.plate("data", 12) as rows:
-            inputs = x[rows] if "x" in which else x
-            pyro.sample("y", dist.Normal(inputs @ w, 1.0), obs=y[rows] if "y" in which else y)
-
-    return model
-
-
-@pytest.mark.parametrize("size", [1, 5, 11])
-@pytest.mark.parametrize("which", ["", "x", "y"])
-@pytest.mark.parametrize("validate", [False, True])
-def test_a_model_that_ignores_the_rows_is_told_what_to_do(which, size, validate):
-    plan = BatchPlan("data", 12, size, "shuffled", 1.0)
-    with pyro.validation_enabled(validate), pytest.raises((ValueError, RuntimeError)) as caught:
-        check_rows_followed(indexed(which), (X, Y), {}, plan, torch.arange(size))
-    text = str(caught.value) + " ".join(getattr(caught.value, "__notes__", []))
-    assert f"plate 'data' was given {size} of its 12 rows" in text
-    assert "x[rows] and y[rows]" in text
-
-
-@pytest.mark.parametrize("size", [1, 5, 12])
-def test_a_model_that_follows_the_rows_passes(size):
-    plan = BatchPlan("data", 12, size, "shuffled", 1.0)
-    check_rows_followed(indexed("xy"), (X, Y), {}, plan, torch.arange(size))
-
-
-@pytest.mark.parametrize("size", [1, 5, 7])
-def test_labels_are_read_from_the_observed_site(size):
-    labels = torch.randint(0, 3, (12,))
-
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(torch.zeros(3, 2), 1.0).to_event(2))
-        with pyro.plate("data", 12, subsample_size=size) as rows:
-            pyro.sample("extra", dist.Normal(w.sum(), 1.0), obs=x[rows, 0])
-            pyro.sample("y", dist.Categorical(logits=x[rows] @ w.mT), obs=y[rows])
-
-    plan = BatchPlan("data", 12, size, "stratified", 1.0)
-    assert torch.equal(observed_labels(model, (X, labels), {}, plan), labels)
-
-
-def test_responses_that_are_no_labels_cannot_be_stratified():
-    plan = BatchPlan("data", 12, 5, "stratified", 1.0)
-    with pytest.raises(ValueError, match=r"whole-numbered labels.*plate 'data'.*\['y'\]"):
-        observed_labels(model, (X, Y), {}, plan)

@@ -100,14 +100,45 @@ def test_initial_params_reach_their_chain(method):
     assert torch.allclose(found["a"][:, 0], other["a"], atol=0.01)
 
 
-def test_a_parallel_run_that_failed_leaves_no_initial_params_to_the_next():
-    start = {"a": torch.full((2, 2), 5.0), "s": torch.zeros(2)}
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_parallel_run_that_failed_leaves_no_initial_params_to_the_next(method):
+    start = {"a": torch.full((2, 2), 500.0), "s": torch.zeros(2)}
     kernel = FNBG(stay, proposal_scale=1e-4, adapt=False)
-    wrong = {"a": torch.full((2, 3), 5.0), "s": torch.zeros(2)}
+    wrong = {"a": torch.full((2, 3), 500.0), "s": torch.zeros(2)}
     with pytest.raises(ValueError, match="initial_params.'a'. must have the unconstrained shape"):
-        run(kernel, torch.ones(3), method="fork", initial_params=wrong)
-    found = samples(kernel, torch.ones(3), method="fork", initial_params=start, warmup=0)
-    assert torch.allclose(found["a"], torch.full((), 5.0), atol=0.1)
+        run(kernel, torch.ones(3), method=method, initial_params=wrong)
+    found = samples(kernel, torch.ones(3), method=method, initial_params=start, warmup=0)
+    assert torch.allclose(found["a"], torch.full((), 500.0), atol=0.1)
+    # and nothing to one that has none of its own
+    with pytest.raises(ValueError, match="'a'"):
+        run(kernel, torch.ones(3), method=method, initial_params=wrong)
+    found = samples(kernel, torch.ones(3), method=method, warmup=0)
+    assert not torch.isclose(found["a"], torch.full((), 500.0), atol=1.0).any()
+
+
+def uniform(top):
+    pyro.sample("z", dist.Uniform(torch.zeros(()), top))
+    pyro.factor("no data", torch.zeros(()))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_kernel_used_before_in_turn_has_the_new_runs_transforms(method):
+    kernel = FNBG(uniform)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api.mp, "cpu_count", lambda: 1)
+        MCMC(kernel, num_samples=5, warmup_steps=5, disable_progbar=True).run(torch.tensor(1.0))
+    found = samples(kernel, torch.tensor(100.0), method=method, draws=200)
+    assert found["z"].max() > 10
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_parallel_runs_of_one_kernel_without_a_new_seed_give_other_draws(method):
+    kernel = FNBG(NET)
+    runs = [
+        samples(kernel, X, Y, method=method, seed=seed)["layer1.weight"] for seed in (3, None, None)
+    ]
+    weights = torch.cat(runs)
+    assert len({tuple(weight.reshape(-1).tolist()) for weight in weights}) == 6
 
 
 def test_new_kernels_without_a_new_seed_give_other_draws():

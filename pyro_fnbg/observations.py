@@ -1,0 +1,69 @@
+"""Whether the data of an observed site fit its distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+__all__ = ["check_observed"]
+
+
+def check_observed(site: Any) -> None:
+    """Check an observed site of a trace: no silent broadcasting, no values off the support.
+
+    Pyro's own checks are off under ``MCMC``, where such data would give a likelihood of rows times
+    rows, or one that means nothing.
+
+    Raises:
+        ValueError: Naming the site, the shapes or the value, and what is allowed.
+    """
+    if isinstance(site["value"], Tensor):
+        _check_shape(site)
+        _check_values(site)
+
+
+def _check_shape(site: Any) -> None:
+    fn, value = site["fn"], site["value"]
+    data_shape = value.shape[: value.dim() - fn.event_dim]
+    fits = value.shape[len(data_shape) :] == fn.event_shape
+    joint = data_shape
+    if fits:
+        joint = torch.broadcast_shapes(data_shape, fn.batch_shape)
+        # One value for all is a statement; several, repeated along a dimension, are an accident
+        padded = (1,) * (len(joint) - len(data_shape)) + tuple(data_shape)
+        fits = padded == tuple(joint) or value.numel() <= 1
+    if not fits:
+        raise ValueError(
+            f"observed site {site['name']!r} has data of shape {tuple(value.shape)} and a "
+            f"distribution of batch shape {tuple(fn.batch_shape)} and event shape "
+            f"{tuple(fn.event_shape)}: they would be broadcast to {tuple(joint)}, so that rows "
+            "count more than once; give both the same shape (squeeze or unsqueeze one)"
+        )
+
+
+def _check_values(site: Any) -> None:
+    fn, value, mask = site["fn"], site["value"], site["mask"]
+    if isinstance(fn, dist.Unit) or value.numel() == 0:
+        return
+    try:
+        support = fn.support
+        valid = support.check(value)
+    except (NotImplementedError, ValueError):
+        return  # the distribution does not say
+    if isinstance(mask, Tensor):
+        valid = valid | ~mask
+    while isinstance(fn, dist.MaskedDistribution | torch.distributions.Independent):
+        if isinstance(fn, dist.MaskedDistribution) and fn.event_dim == support.event_dim:
+            valid = valid | ~torch.as_tensor(fn._mask)
+        fn = fn.base_dist
+    if bool(valid.all()):
+        return
+    event_shape = value.shape[value.dim() - support.event_dim :]
+    first = value.expand(valid.shape + event_shape)[~valid][0]
+    raise ValueError(
+        f"observed site {site['name']!r} has {int((~valid).sum())} of {valid.numel()} values "
+        f"outside the support {support} of {type(fn).__name__}; the first is {first.tolist()}"
+    )
