@@ -8,6 +8,7 @@ N); the bias does not vanish with the length of the chain.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +62,7 @@ class BatchPlan:
     @property
     def target(self) -> str:
         """Say in one line what the chain targets."""
-        if self.is_full and self.temperature == 1.0:
+        if self.is_full and math.isclose(self.temperature, 1.0):
             return "exact: the posterior of the model"
         power = f"prior x likelihood^{1 / self.temperature:.4g}"
         if self.is_full:

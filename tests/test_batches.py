@@ -117,6 +117,7 @@ def test_stratified_counts_round_at_random_and_every_row_comes_as_often():
         (plan(5_000, 100, "stratified"), 50.0, "fresh stratified batch of 100 of 5000 rows"),
         # rows that the model itself fixed and scales by N / n are its own statement
         (plan(100, 10, "full", 10.0), 1.0, "exact: the posterior"),
+        (plan(15, 11, "full", 15 / 11), 1.0, "exact: the posterior"),
     ],
 )
 def test_the_plan_says_what_the_chain_targets(plan, temperature, words):

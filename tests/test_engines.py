@@ -88,7 +88,7 @@ def test_rejected_blocks_leave_no_trace(engine, net, batch_size, dtype):
         assert torch.equal(results.positions[0], state.position)
         assert torch.equal(results.log_densities[0], state.log_density)
         position = results.positions[0]
-    assert 25 * run.partition.num_blocks > rejected > 25
+    assert 25 * run.partition.num_blocks > rejected >= 10  # both kinds of decisions were seen
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])

@@ -29,7 +29,7 @@ def test_acceptance_ends_at_its_targets_and_the_frozen_chain_is_right():
         if stage.startswith("Sample"):
             scales.append(kernel._run.scales)
 
-    mcmc = MCMC(kernel, num_samples=5000, warmup_steps=2000, hook_fn=hook, disable_progbar=True)
+    mcmc = MCMC(kernel, num_samples=8000, warmup_steps=2000, hook_fn=hook, disable_progbar=True)
     mcmc.run()
     assert all(torch.equal(scale, scales[0]) for scale in scales)
     targets = target_accept_probs(kernel.partition)
