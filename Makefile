@@ -61,10 +61,10 @@ check: $(STAMP)
 	$(PY) -m pytest -q --doctest-modules pyro_fnbg
 
 test: check
-	$(PY) -m pytest -n 2 -m "not slow"
+	$(PY) -m pytest -n 2 --dist worksteal -m "not slow" --durations 10
 
 test-all: check
-	$(PY) -m pytest -n 2 -m ""
+	$(PY) -m pytest -n 2 --dist worksteal -m ""
 
 # The folder has a stamp of its own, kept by the rule for $(STAMP) above
 test-arviz1:

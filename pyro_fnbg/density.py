@@ -14,7 +14,7 @@ from torch.distributions import Independent
 
 from pyro_fnbg.batches import BatchPlan
 from pyro_fnbg.sites import Model, ModelSites
-from pyro_fnbg.step import ChainState, make_state
+from pyro_fnbg.step import ChainState
 
 __all__ = ["ModelDensity"]
 
@@ -121,7 +121,7 @@ class ModelDensity:
         def density(position: Tensor) -> ChainState:
             position = self._layout.rounded(position)
             terms = [term.reshape(-1).double() for term in self.site_terms(position, rows).values()]
-            return make_state(position, torch.cat(terms))
+            return ChainState(position, torch.cat(terms))
 
         return density
 

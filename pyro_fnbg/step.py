@@ -27,7 +27,6 @@ __all__ = [
     "block_step",
     "increments",
     "log_accept_ratio",
-    "make_state",
     "sweep",
 ]
 
@@ -42,12 +41,15 @@ class ChainState(NamedTuple):
         position: Unconstrained parameters, shape ``(num_params,)``.
         log_terms: Summands of the log density (rows of data and prior coordinates) in double
             precision, shape ``(num_terms,)``.
-        log_density: Their sum, shape ``()``, double precision.
     """
 
     position: Tensor
     log_terms: Tensor
-    log_density: Tensor
+
+    @property
+    def log_density(self) -> Tensor:
+        """Sum of the terms, shape ``()``, double precision."""
+        return _tiled_sum(self.log_terms)
 
 
 class SweepInfo(NamedTuple):
@@ -64,11 +66,6 @@ class SweepInfo(NamedTuple):
 
 
 Density = Callable[[Tensor], ChainState]
-
-
-def make_state(position: Tensor, log_terms: Tensor) -> ChainState:
-    """Join a position with the terms of its log density."""
-    return ChainState(position, log_terms, _tiled_sum(log_terms))
 
 
 def increments(
@@ -90,9 +87,12 @@ def log_accept_ratio(candidate: ChainState, current: ChainState) -> Tensor:
     is impossible on this batch.
     """
     difference = _tiled_sum(candidate.log_terms - current.log_terms)
-    ratio = torch.where(torch.isfinite(current.log_density), difference, math.inf)
-    refused = torch.where(candidate.log_density == -math.inf, -math.inf, math.nan)
-    return torch.where(torch.isfinite(candidate.log_density), ratio, refused)
+    if torch.isfinite(difference):
+        return difference  # only differences of finite terms have a finite sum
+    if torch.isfinite(candidate.log_density):
+        return difference.new_tensor(math.inf)
+    is_impossible = candidate.log_density == -math.inf
+    return difference.new_tensor(-math.inf if is_impossible else math.nan)
 
 
 def accept_prob(log_ratios: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def sweep(
 
     Example:
         >>> def standard_normal(position):
-        ...     return make_state(position, -0.5 * position.double().square())
+        ...     return ChainState(position, -0.5 * position.double().square())
         >>> start = torch.zeros(2)
         >>> blocks = [torch.tensor([0]), torch.tensor([1])]
         >>> log_u = torch.tensor([-1.0, -0.01])

@@ -37,8 +37,8 @@ def predictions(kernel, num_samples, warmup_steps):
 def test_predictions_agree_with_nuts():
     # Pyro runs NUTS three times as fast when it traces the potential once
     kernel = NUTS(NET, jit_compile=True, ignore_jit_warnings=True)
-    nuts = predictions(kernel, num_samples=300, warmup_steps=150)
-    fnbg = predictions(FNBG(NET), num_samples=4000, warmup_steps=500)
+    nuts = predictions(kernel, num_samples=250, warmup_steps=150)
+    fnbg = predictions(FNBG(NET), num_samples=3000, warmup_steps=500)
     for point in range(len(POINTS)):
         assert_same_expectation(fnbg[..., point], nuts[..., point], min_ess=400)
         assert_same_expectation(fnbg[..., point] ** 2, nuts[..., point] ** 2, min_ess=400)

@@ -64,7 +64,7 @@ def test_linear_regression(engine, rows, options, used, factor):
     mean, covariance = gaussian_posterior(used, factor)
     scales = 2.4 / 3**0.5 * covariance.diagonal().mean().sqrt().reshape(1)
     draws = torch.stack(
-        [run_chain(run, mean, scales, 4000, ChainKey(11, chain), rows) for chain in range(4)]
+        [run_chain(run, mean, scales, 2500, ChainKey(11, chain), rows) for chain in range(4)]
     )
     assert_moments(draws, mean, covariance)
 
@@ -95,7 +95,7 @@ def test_linear_regression_with_a_half_normal_scale(engine):
     start_at = torch.cat([weights @ torch.stack(means), torch.tensor([-0.5])])
     scales = torch.tensor([0.35, 0.5], dtype=torch.float64)
     draws = torch.stack(
-        [run_chain(run, start_at, scales, 5000, ChainKey(12, chain))[500:] for chain in range(4)]
+        [run_chain(run, start_at, scales, 4000, ChainKey(12, chain))[500:] for chain in range(4)]
     )
     scale_draws = draws[..., 3].exp()
     assert_expectation(scale_draws, weights @ grid)
@@ -109,7 +109,7 @@ def test_the_kernel_under_mcmc_with_adaptation(engine):
     model = BayesianMLP([2, 1], PRIOR_SD, likelihood="normal", observation_scale=NOISE_SD)
     pyro.set_rng_seed(3)
     mcmc = pyro.infer.MCMC(
-        FNBG(model), num_samples=4000, warmup_steps=500, num_chains=4, disable_progbar=True
+        FNBG(model), num_samples=2500, warmup_steps=500, num_chains=4, disable_progbar=True
     )
     mcmc.run(X, Y)
     samples = mcmc.get_samples(group_by_chain=True)

@@ -15,7 +15,7 @@ from support.statistics import assert_expectation, assert_same_expectation
 
 X = torch.tensor([[-2.0], [-0.7], [0.1], [0.9], [2.2]], dtype=torch.float64)
 NET = BayesianMLP([1, 1, 1], prior_scale=1.0, likelihood="bernoulli")
-SWEEPS, CHUNKS = 24_000, 4
+SWEEPS, CHUNKS = 18_000, 4
 
 
 def logits(theta):

@@ -10,17 +10,16 @@ from pyro_fnbg.step import (
     block_step,
     increments,
     log_accept_ratio,
-    make_state,
     sweep,
 )
 
 
 def state(*terms, position=0.0):
-    return make_state(torch.tensor([position]), torch.tensor(terms, dtype=torch.float64))
+    return ChainState(torch.tensor([position]), torch.tensor(terms, dtype=torch.float64))
 
 
 def standard_normal(position):
-    return make_state(position, -0.5 * position.double().square())
+    return ChainState(position, -0.5 * position.double().square())
 
 
 INF, NAN = math.inf, math.nan
@@ -59,7 +58,7 @@ def test_sums_do_not_depend_on_the_number_of_threads():
     threads, sums = torch.get_num_threads(), set()
     for number in (1, 2):
         torch.set_num_threads(number)
-        sums.add(make_state(torch.zeros(1), terms).log_density.item())
+        sums.add(ChainState(torch.zeros(1), terms).log_density.item())
     torch.set_num_threads(threads)
     assert len(sums) == 1
     assert sums.pop() == pytest.approx(math.fsum(terms.tolist()), abs=1e-9)
@@ -74,7 +73,7 @@ def test_accept_prob():
 def test_candidates_without_a_finite_density_are_never_accepted(refused):
     def density(position):
         terms = torch.where(position.double() > 0.5, refused, 0.0)
-        return make_state(position, terms)
+        return ChainState(position, terms)
 
     start = density(torch.zeros(1))
     chosen, ratio, accepted = block_step(
@@ -132,4 +131,4 @@ def test_increments_are_scaled_in_double_precision_then_cast():
 
 def test_states_are_tuples_that_cannot_be_edited():
     with pytest.raises(AttributeError):
-        ChainState(torch.zeros(1), torch.zeros(1), torch.zeros(())).position = torch.ones(1)
+        ChainState(torch.zeros(1), torch.zeros(1)).position = torch.ones(1)
