@@ -90,10 +90,13 @@ def describe(model: BayesianMLP, mcmc: MCMC, data: NoisyXOR) -> dict[str, Any]:
         single.append(100 * ((probs > 0.5) == labels).mean(1))
     accuracies = np.concatenate(single)
     marginal = total / len(accuracies)
-    recent = float(np.median(accuracies[-len(accuracies) // 4 :]))
+    quarter = len(accuracies) // 4
+    recent = float(np.median(accuracies[-quarter:]))
+    recent_rates = report["sample_stats"]["layer_acceptance_rate"][-quarter:].mean(0)
     return {
         "target": report["target"],
         "acceptance by layer": report["acceptance rate by layer"],
+        "acceptance by layer, last quarter": [float(rate) for rate in recent_rates],
         "lowest node": min(report["acceptance rate by node"].values()),
         "accuracy of the mean prediction": 100 * float(((marginal > 0.5) == labels).mean()),
         "median accuracy of the last quarter's draws": recent,
@@ -104,9 +107,11 @@ def describe(model: BayesianMLP, mcmc: MCMC, data: NoisyXOR) -> dict[str, Any]:
 def print_chain(row: dict[str, Any]) -> None:
     """Print a chain's row."""
     rates = " ".join(f"{100 * rate:5.1f}" for rate in row["acceptance by layer"].values())
+    last = " ".join(f"{100 * rate:5.1f}" for rate in row["acceptance by layer, last quarter"])
     recent = row["median accuracy of the last quarter's draws"]
     print(
-        f"seed {row['seed']}: acceptance by layer (%) {rates}; lowest node "
+        f"seed {row['seed']}: acceptance by layer (%) {rates}, in the last quarter "
+        f"{last}; lowest node "
         f"{100 * row['lowest node']:.1f}; test accuracy (%) "
         f"{row['accuracy of the mean prediction']:.2f} of the mean prediction, {recent:.2f} in the "
         f"median of the last quarter's draws; {row['seconds']:.0f} s",

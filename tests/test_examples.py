@@ -225,3 +225,26 @@ def test_swap_ends_with_what_was_measured(swap_example):
     assert "of the 6 generating values" in conclusion
     assert "where FNBG made 20 sweeps" in conclusion
     assert "The chain is not invalid" in conclusion
+
+
+# --- Noisy XOR with the paper's settings -------------------------------------------------------
+
+
+@pytest.mark.parametrize("tuning", [(), ("--adapt",)])
+def test_noisy_xor_reports_every_chain(tmp_path, tuning):
+    arguments = ("--smoke", "--chains", "2", "--seed", "5", "--output", "out", *tuning)
+    done = run_example("noisy_xor.py", tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "out" / "chains.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [(row["seed"], row["adapt"], row["sweeps"]) for row in rows] == [
+        (5, bool(tuning), 50),
+        (6, bool(tuning), 50),
+    ]
+    for row in rows:
+        assert len(row["acceptance by layer"]) == 7
+        assert 0 <= row["lowest node"] <= min(row["acceptance by layer"].values())
+        assert f"{row['accuracy of the mean prediction']:.2f} of the mean prediction" in done.stdout
+    counts = [int(line.split()[3]) for line in done.stdout.splitlines() if line[:5] == "near "]
+    assert sum(counts) == 2
+    assert done.stdout.startswith("approximate: prior x likelihood^0.02")
