@@ -90,7 +90,8 @@ def log_accept_ratio(candidate: ChainState, current: ChainState) -> Tensor:
     if torch.isfinite(difference):
         return difference  # only differences of finite terms have a finite sum
     if torch.isfinite(candidate.log_density):
-        return difference.new_tensor(math.inf)
+        is_possible = torch.isfinite(current.log_density)
+        return difference if is_possible else difference.new_tensor(math.inf)
     is_impossible = candidate.log_density == -math.inf
     return difference.new_tensor(-math.inf if is_impossible else math.nan)
 

@@ -38,6 +38,8 @@ INF, NAN = math.inf, math.nan
         ((NAN, -1.0), (-INF, -1.0), NAN),
         ((INF, -1.0), (-1.0, -1.0), NAN),
         ((INF, -INF), (-1.0, -1.0), NAN),
+        ((-1e308, -0.0), (1e308, 0.0), -INF),  # both finite, their difference is not
+        ((1e308, 0.0), (-1e308, -0.0), INF),
     ],
 )
 def test_log_accept_ratio(candidate, current, expected):
