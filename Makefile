@@ -24,7 +24,7 @@ check test test-all test-arviz1: export OMP_NUM_THREADS := 1
 help:
 	@echo "make install      build .venv with the package and its developer tools"
 	@echo "make check        ruff (lint and format), mypy and the docstring examples"
-	@echo "make test         check, then the tests that take seconds"
+	@echo "make test         check, then all tests but the slow ones"
 	@echo "make test-all     check, then every test, the slow ones included"
 	@echo "make test-arviz1  the tests that touch ArviZ, with its version 1; needs Python 3.12"
 	@echo "make demo         run examples/demo.py; its output goes to demo-output/"
