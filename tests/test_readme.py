@@ -21,7 +21,7 @@ def run_code(code, folder):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 
