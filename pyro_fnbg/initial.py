@@ -79,8 +79,9 @@ class GivenParams(NamedTuple):
         """
         if len(self.chains) <= 1:
             return self.chains[0] if self.chains else None
-        is_for_worker = chain is not None and workers - self.workers < len(self.chains)
-        return self.chains[chain] if is_for_worker and chain is not None else None
+        if chain is None or workers - self.workers >= len(self.chains):
+            return None
+        return self.chains[chain]
 
 
 def _share_memory(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
