@@ -82,10 +82,10 @@ class DrawStatistics:
         self._numbers = array("f")
 
     def add(self, results: SweepResults) -> None:
-        """Record one sweep, given with K = 1."""
-        probs = accept_prob(results.log_ratios[0]).cpu()
+        """Record one sweep of one chain, given with C = K = 1."""
+        probs = accept_prob(results.log_ratios[0, 0]).cpu()
         numbers = torch.cat(
-            [self._weights @ probs, probs.mean()[None], results.log_densities.cpu()]
+            [self._weights @ probs, probs.mean()[None], results.log_densities[0].cpu()]
         )
         self._numbers.extend(numbers.tolist())
 
@@ -178,10 +178,11 @@ def measure_batch_noise(
     """
     num_blocks = len(scales)
     z = sweep_noise(key, 0, len(position), num_blocks, Stream.PROBE).z
-    rows = [batches.independent_rows(number) for number in range(num_batches)]
-    log_u = torch.full((num_batches, num_blocks), torch.inf, dtype=torch.float64)
-    results = engine.sweeps(position, rows, z.expand(num_batches, -1), log_u, scales)
-    log_ratios = results.log_ratios.cpu()
+    rows = torch.stack([batches.independent_rows(number) for number in range(num_batches)])
+    log_u = torch.full((1, num_batches, num_blocks), torch.inf, dtype=torch.float64)
+    noise = z.expand(1, num_batches, -1)
+    results = engine.sweeps(position[None], rows[None], noise, log_u, scales[None])
+    log_ratios = results.log_ratios[0].cpu()
     finite = torch.isfinite(log_ratios)
     counts = finite.sum(0)
     means = torch.where(finite, log_ratios, 0.0).sum(0) / counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from numbers import Integral, Real
 
@@ -13,16 +13,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-Activation = str | Callable[[Tensor], Tensor]
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-    "step": lambda values: (values > 0).to(values.dtype),
-    "identity": lambda values: values,
-}
+from pyro_fnbg.structure import ACTIVATIONS, Activation, Feedforward
 
 
 class BayesianMLP:
@@ -123,6 +114,13 @@ class BayesianMLP:
             response = self._response(outputs, scale, validate=None if y is None else False)
             value: Tensor = pyro.sample("obs", response, obs=y)
         return value
+
+    def feedforward(self, x: Tensor, y: Tensor | None = None) -> Feedforward:
+        """State the network's structure, for the fast engines; see `Feedforward`."""
+        layers = [name.removesuffix(".weight") for name in list(self.parameter_shapes)[::2]]
+        is_sampled = isinstance(self.observation_scale, TorchDistributionMixin)
+        scale = "obs_scale" if is_sampled else self.observation_scale
+        return Feedforward(x, layers, self.activations, self.likelihood, scale)
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Compute the logits or means of each row.

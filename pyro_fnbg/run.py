@@ -159,17 +159,22 @@ def advance(run: RunState, position: Tensor, adapting: bool) -> tuple[RunState, 
     """
     noise = sweep_noise(run.key, run.sweeps, len(position), run.partition.num_blocks)
     rows = run.batches.rows(run.sweeps)
-    z, log_u = noise.z.unsqueeze(0), noise.log_u.unsqueeze(0)
-    results = run.engine.sweeps(position, [rows], z, log_u, run.scales)
+    results = run.engine.sweeps(
+        position[None],
+        None if rows is None else rows[None, None],
+        noise.z[None, None],
+        noise.log_u[None, None],
+        run.scales[None],
+    )
     in_warmup = run.sweeps < run.warmup_steps
     adaptation = run.adaptation
     if adapting and in_warmup:
-        adaptation = adapt(adaptation, accept_prob(results.log_ratios[0]).cpu(), run.targets)
+        adaptation = adapt(adaptation, accept_prob(results.log_ratios[0, 0]).cpu(), run.targets)
     tally = run.warmup if in_warmup else run.draws
-    tally = tally.add(results.accepted, results.log_ratios)
+    tally = tally.add(results.accepted[0], results.log_ratios[0])
     run = replace(
         run,
-        position=results.positions[0],
+        position=results.positions[0, 0],
         sweeps=run.sweeps + 1,
         adaptation=adaptation,
         warmup=tally if in_warmup else run.warmup,

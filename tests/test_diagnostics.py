@@ -62,10 +62,10 @@ class RowEngine:
 
     def sweeps(self, position, rows, z, log_u, scales):
         assert (log_u == math.inf).all()
-        assert all(torch.equal(z[0], other) for other in z)
-        first = torch.tensor([float(batch[0]) for batch in rows], dtype=torch.float64)
-        ratios = torch.stack([-first / 10, torch.zeros_like(first), first * math.nan], 1)
-        return SweepResults(position.expand(len(rows), -1), ratios, ratios > math.inf, first)
+        assert all(torch.equal(z[0, 0], other) for other in z[0])
+        first = rows[0, :, 0].double()
+        ratios = torch.stack([-first / 10, torch.zeros_like(first), first * math.nan], 1)[None]
+        return SweepResults(position.expand(1, len(first), -1), ratios, ratios > math.inf, first)
 
 
 def test_batch_noise_is_measured_over_independent_batches():

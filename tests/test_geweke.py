@@ -10,7 +10,7 @@ import torch
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.noise import ChainKey, sweep_noise
-from support.engines import ENGINES, start
+from support.engines import ENGINES, run_sweeps, start
 from support.statistics import assert_expectation, assert_same_expectation
 
 X = torch.tensor([[-2.0], [-0.7], [0.1], [0.9], [2.2]], dtype=torch.float64)
@@ -54,7 +54,7 @@ def test_joint_distribution(engine):
             # the engine holds this very tensor: new data go into it in place
             y.copy_(torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))
             noise = sweep_noise(ChainKey(9, 0), sweep, 4, 2)
-            results = run.engine.sweeps(theta, [None], noise.z[None], noise.log_u[None], scales)
+            results = run_sweeps(run, theta, [None], noise.z[None], noise.log_u[None], scales)
             theta = results.positions[0]
             thetas.append(theta)
             data.append(torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))

@@ -10,12 +10,20 @@ from pyro_fnbg.step import (
     block_step,
     increments,
     log_accept_ratio,
+    proposals,
     sweep,
+    tiled_sum,
 )
 
 
-def state(*terms, position=0.0):
-    return ChainState(torch.tensor([position]), torch.tensor(terms, dtype=torch.float64))
+def terms(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def step(start, index, increment, log_u, density):
+    """Propose to displace one block and decide."""
+    propose = proposals(density, [torch.tensor(index)], torch.tensor(increment))
+    return block_step(start, propose(start, 0), torch.as_tensor(log_u))
 
 
 def standard_normal(position):
@@ -43,27 +51,27 @@ INF, NAN = math.inf, math.nan
     ],
 )
 def test_log_accept_ratio(candidate, current, expected):
-    ratio = log_accept_ratio(state(*candidate), state(*current)).item()
+    ratio = log_accept_ratio(terms(*candidate), terms(*current)).item()
     assert ratio == expected or (math.isnan(expected) and math.isnan(ratio))
 
 
 def test_ratios_are_sums_of_differences():
     # The sums lose the difference to rounding; the differences keep it
     large = 2.0**53
-    current, candidate = state(large, large, 0.25), state(large, large, 0.75)
-    assert candidate.log_density - current.log_density == 0.0
+    current, candidate = terms(large, large, 0.25), terms(large, large, 0.75)
+    assert tiled_sum(candidate) - tiled_sum(current) == 0.0
     assert log_accept_ratio(candidate, current).item() == 0.5
 
 
 def test_sums_do_not_depend_on_the_number_of_threads():
-    terms = torch.randn(3 * TILE + 17, dtype=torch.float64)
+    many = torch.randn(3 * TILE + 17, dtype=torch.float64)
     threads, sums = torch.get_num_threads(), set()
     for number in (1, 2):
         torch.set_num_threads(number)
-        sums.add(ChainState(torch.zeros(1), terms).log_density.item())
+        sums.add(tiled_sum(many).item())
     torch.set_num_threads(threads)
     assert len(sums) == 1
-    assert sums.pop() == pytest.approx(math.fsum(terms.tolist()), abs=1e-9)
+    assert sums.pop() == pytest.approx(math.fsum(many.tolist()), abs=1e-9)
 
 
 def test_accept_prob():
@@ -74,24 +82,20 @@ def test_accept_prob():
 @pytest.mark.parametrize("refused", [-INF, NAN, INF])
 def test_candidates_without_a_finite_density_are_never_accepted(refused):
     def density(position):
-        terms = torch.where(position.double() > 0.5, refused, 0.0)
-        return ChainState(position, terms)
+        return ChainState(position, torch.where(position.double() > 0.5, refused, 0.0))
 
     start = density(torch.zeros(1))
-    chosen, ratio, accepted = block_step(
-        start, torch.tensor([0]), torch.ones(1), torch.tensor(-1e300), density
-    )
+    chosen, ratio, accepted = step(start, [0], [1.0], -1e300, density)
     assert not accepted
-    assert chosen is start
+    assert torch.equal(chosen.position, start.position)
+    assert torch.equal(chosen.log_terms, start.log_terms)
     assert not torch.isfinite(ratio)
 
 
 def test_block_step_moves_its_block_alone_and_edits_nothing():
     position = torch.tensor([1.0, 2.0, 3.0])
     start = standard_normal(position)
-    chosen, ratio, accepted = block_step(
-        start, torch.tensor([2, 0]), torch.tensor([-1.0, -0.5]), torch.tensor(-0.1), standard_normal
-    )
+    chosen, ratio, accepted = step(start, [2, 0], [-0.5, 9.0, -1.0], -0.1, standard_normal)
     assert accepted
     assert chosen.position.tolist() == [0.5, 2.0, 2.0]
     assert position.tolist() == [1.0, 2.0, 3.0]
@@ -102,10 +106,9 @@ def test_block_step_moves_its_block_alone_and_edits_nothing():
 def test_acceptance_is_strictly_below_the_ratio():
     start = standard_normal(torch.zeros(1))
     ratio = torch.tensor(-0.5, dtype=torch.float64)
-    step = (start, torch.tensor([0]), torch.ones(1))
-    assert not block_step(*step, ratio, standard_normal)[2]
+    assert not step(start, [0], [1.0], ratio, standard_normal)[2]
     below = torch.nextafter(ratio, torch.tensor(-1.0, dtype=torch.float64))
-    assert block_step(*step, below, standard_normal)[2]
+    assert step(start, [0], [1.0], below, standard_normal)[2]
 
 
 def test_the_sweep_evaluates_the_current_position_first():
@@ -117,7 +120,8 @@ def test_the_sweep_evaluates_the_current_position_first():
 
     blocks = [torch.tensor([0]), torch.tensor([1])]
     never = torch.tensor([INF, INF])
-    state, info = sweep(torch.tensor([1.0, 2.0]), blocks, torch.ones(2), never, density)
+    propose = proposals(density, blocks, torch.ones(2))
+    state, info = sweep(torch.tensor([1.0, 2.0]), density, propose, never)
     assert evaluated == [[1.0, 2.0], [2.0, 2.0], [1.0, 3.0]]
     assert state.position.tolist() == [1.0, 2.0]
     assert info.accepted.tolist() == [False, False]
@@ -134,3 +138,24 @@ def test_increments_are_scaled_in_double_precision_then_cast():
 def test_states_are_tuples_that_cannot_be_edited():
     with pytest.raises(AttributeError):
         ChainState(torch.zeros(1), torch.zeros(1)).position = torch.ones(1)
+
+
+def test_chains_decide_for_themselves():
+    """Leading dimensions are chains: each equals the chain alone, nested tensors included."""
+    positions = torch.tensor([[0.0, 1.0], [2.0, -1.0], [0.5, 0.5]])
+    moves = torch.tensor([[1.0, -1.0], [-2.0, 0.5], [3.0, 0.1]])
+    log_u = torch.tensor([[-1.0, -0.1], [-0.1, -0.3], [-0.1, -0.2]], dtype=torch.float64)
+    blocks = [torch.tensor([0]), torch.tensor([1])]
+
+    def run(position, move, log_u):
+        propose = proposals(standard_normal, blocks, move)
+        return sweep(position, standard_normal, propose, log_u)
+
+    together, info = run(positions, moves, log_u)
+    assert 0 < int(info.accepted.sum()) < 6
+    for chain in range(3):
+        alone, decisions = run(positions[chain], moves[chain], log_u[chain])
+        assert torch.equal(together.position[chain], alone.position)
+        assert torch.equal(together.log_density[chain], alone.log_density)
+        assert torch.equal(info.log_ratios[chain], decisions.log_ratios)
+        assert torch.equal(info.accepted[chain], decisions.accepted)

@@ -2,51 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.engines.base import SweepResults
-from pyro_fnbg.step import increments, sweep
+from pyro_fnbg.step import increments, proposals, sweep
 
 __all__ = ["TraceEngine"]
 
 
 class TraceEngine:
-    """Sweep over the blocks of any Pyro model, one model run a block.
+    """Sweep over the blocks of any Pyro model, one model run a block, one chain after the other.
 
     Args:
         density: The model's log density.
         partition: The blocks in sweep order.
     """
 
+    name = "trace"
+
     def __init__(self, density: ModelDensity, partition: Partition) -> None:
         self._density, self._partition = density, partition
 
     def sweeps(
-        self,
-        position: Tensor,
-        rows: Sequence[Tensor | None],
-        z: Tensor,
-        log_u: Tensor,
-        scales: Tensor,
+        self, positions: Tensor, rows: Tensor | None, z: Tensor, log_u: Tensor, scales: Tensor
     ) -> SweepResults:
-        """Run K sweeps from a position; see ``pyro_fnbg.engines.base.Engine``."""
+        """Run K sweeps of C chains; see ``pyro_fnbg.engines.base.Engine``."""
+        chains = [
+            self._chain(position, None if rows is None else rows[chain], *noise)
+            for chain, (position, *noise) in enumerate(
+                zip(positions, z, log_u, scales, strict=True)
+            )
+        ]
+        return SweepResults(*(torch.stack(pieces) for pieces in zip(*chains, strict=True)))
+
+    def _chain(
+        self, position: Tensor, rows: Tensor | None, z: Tensor, log_u: Tensor, scales: Tensor
+    ) -> SweepResults:
+        """Run K sweeps of one chain; nothing has the leading dimension here."""
         device = position.device
         blocks = [index.to(device) for index in self._partition.indices]
         owners = self._partition.block_of_coordinate
         states, infos = [], []
-        for batch, z_sweep, log_u_sweep in zip(rows, z, log_u, strict=True):
-            state, info = sweep(
-                position,
-                blocks,
-                increments(z_sweep, scales, owners, position.dtype).to(device),
-                log_u_sweep.to(device),
-                self._density.on(batch),
-            )
+        for number, (z_sweep, log_u_sweep) in enumerate(zip(z, log_u, strict=True)):
+            increment = increments(z_sweep, scales, owners, position.dtype).to(device)
+            density = self._density.on(None if rows is None else rows[number])
+            propose = proposals(density, blocks, increment)
+            state, info = sweep(position, density, propose, log_u_sweep.to(device))
             position = state.position
             states.append(state)
             infos.append(info)

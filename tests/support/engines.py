@@ -24,6 +24,22 @@ def start(engine: str, model: Any, *args: Any, **options: Any) -> RunState:
     return kernel._run
 
 
+def run_sweeps(
+    run: RunState,
+    position: Tensor,
+    rows: Sequence[Tensor | None],
+    z: Tensor,
+    log_u: Tensor,
+    scales: Tensor,
+) -> SweepResults:
+    """Run K sweeps of one chain; arguments and results have no dimension for chains."""
+    batches = (
+        torch.stack([row for row in rows if row is not None])[None] if rows[0] is not None else None
+    )
+    results = run.engine.sweeps(position[None], batches, z[None], log_u[None], scales[None])
+    return SweepResults(*(values[0] for values in results))
+
+
 def one_sweep(
     run: RunState,
     position: Tensor,
@@ -32,7 +48,8 @@ def one_sweep(
     rows: Tensor | None = None,
 ) -> SweepResults:
     """Run one sweep with the given increments (scale 1) and thresholds."""
-    return run.engine.sweeps(
+    return run_sweeps(
+        run,
         position,
         [rows],
         increments.double().unsqueeze(0),
@@ -56,7 +73,7 @@ def run_chain(
     for first in range(0, num_sweeps, chunk):
         noise = [sweep_noise(key, first + k, *size) for k in range(chunk)]
         z, log_u = torch.stack([n.z for n in noise]), torch.stack([n.log_u for n in noise])
-        results = run.engine.sweeps(position, [rows] * chunk, z, log_u, scales)
+        results = run_sweeps(run, position, [rows] * chunk, z, log_u, scales)
         position = results.positions[-1]
         positions.append(results.positions)
     return torch.cat(positions)

@@ -248,41 +248,44 @@ def assert_passes(fault: Fault, run: FaultRun) -> None:
     assert not run.failures, f"{run.failures}: {context}"
 
 
-_SWEEP_LOOP = """    for index, log_u_block in zip(blocks, log_u, strict=True):
-        state, log_ratio, flag = block_step(state, index, increment[index], log_u_block, density)
+_PROPOSE = """    def propose(state: ChainState, block: int) -> Proposal[ChainState]:
+        index = blocks[block]
+        candidate = density(state.position.index_add(-1, index, increment[..., index]))
 """
-_STALE_LOOP = """    stale = position
-    for index, log_u_block in zip(blocks, log_u, strict=True):
-        stale = stale.index_add(0, index, increment[index])
-        candidate = density(stale)
-        log_ratio = log_accept_ratio(candidate, state)
-        flag = log_u_block < log_ratio
-        if flag:
-            moved = state.position.index_add(0, index, increment[index])
-            state = ChainState(moved, candidate.log_terms)
+_PROPOSE_STALE = """    stale: list[Tensor] = []
+
+    def propose(state: ChainState, block: int) -> Proposal[ChainState]:
+        index = blocks[block]
+        if block == 0:
+            stale[:] = [state.position]
+        stale.append(stale[-1].index_add(-1, index, increment[..., index]))
+        candidate = ChainState(
+            state.position.index_add(-1, index, increment[..., index]),
+            density(stale[-1]).log_terms,
+        )
 """
 
 FAULTS: list[Fault] = [
     Fault(
         name="ratio-sign",
         module="pyro_fnbg.step",
-        old="_tiled_sum(candidate.log_terms - current.log_terms)",
-        new="_tiled_sum(current.log_terms - candidate.log_terms)",
+        old="tiled_sum(log_terms - current_log_terms)",
+        new="tiled_sum(current_log_terms - log_terms)",
         killed_by="tests/test_enumeration.py::"
         "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant",
     ),
     Fault(
         name="no-revert",
         module="pyro_fnbg.step",
-        old="chosen = candidate if accepted else state",
-        new="chosen = candidate",
+        old="_select(accepted, proposal.candidate, state)",
+        new="proposal.candidate",
         killed_by="tests/test_engines.py::test_rejected_blocks_leave_no_trace",
     ),
     Fault(
         name="stale-proposal",
         module="pyro_fnbg.step",
-        old=_SWEEP_LOOP,
-        new=_STALE_LOOP,
+        old=_PROPOSE,
+        new=_PROPOSE_STALE,
         killed_by="tests/test_enumeration.py::"
         "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant",
     ),
@@ -297,10 +300,9 @@ FAULTS: list[Fault] = [
     Fault(
         name="current-state-not-re-evaluated",
         module="pyro_fnbg.engines.trace",
-        old="                self._density.on(batch),\n",
-        new="                self._density.on(batch) if not states else "
-        "lambda p, new=self._density.on(batch), old=states[-1]: "
-        "old if p is old.position else new(p),\n",
+        old="sweep(position, density, propose, log_u_sweep.to(device))",
+        new="sweep(position, (lambda p: states[-1]) if states else density, propose, "
+        "log_u_sweep.to(device))",
         killed_by="tests/test_engines.py::test_the_current_position_is_judged_on_the_new_batch",
     ),
     Fault(

@@ -1,0 +1,74 @@
+"""How a model says that it is a feedforward network, for the engines that make use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["ACTIVATIONS", "LIKELIHOODS", "Activation", "Feedforward"]
+
+Activation = str | Callable[[Tensor], Tensor]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "step": lambda values: (values > 0).to(values.dtype),
+    "identity": lambda values: values,
+}
+LIKELIHOODS = ("bernoulli", "categorical", "normal")
+
+
+class Feedforward(NamedTuple):
+    """State that a model is a fully connected network, and where its parts are.
+
+    A model with a method ``feedforward``, which takes the model's own arguments and returns this,
+    is sampled by the fast engines. Nothing is taken on trust: set-up compares their log ratios
+    with those of the model itself. Labels and priors (independent Normal distributions) are read
+    from the model's sample sites.
+
+    Attributes:
+        inputs: Inputs of all rows of the data, shape ``(rows, inputs)``, in the parameters' dtype.
+        layers: Name of each layer, first to last: layer ``"a"`` has its weights in the site
+            ``"a.weight"`` of shape ``(nodes, nodes below)`` and its biases, if it has any, in
+            ``"a.bias"`` of shape ``(nodes,)``.
+        activations: Activation of each hidden layer: "sigmoid", "tanh", "relu", "step" (1 above
+            zero, else 0) or "identity"; with any other, the model itself is run.
+        likelihood: "bernoulli" (one output, a logit), "categorical" (a logit a class) or "normal"
+            (the outputs are means).
+        observation_scale: For "normal", the standard deviation of the observations: a number, or
+            the name of the latent site that holds it.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist, torch
+        >>> from pyro.nn import PyroModule, PyroSample
+        >>> class Net(PyroModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.hidden = PyroModule[torch.nn.Linear](2, 3)
+        ...         self.out = PyroModule[torch.nn.Linear](3, 1)
+        ...         for layer in (self.hidden, self.out):
+        ...             for name, value in list(layer.named_parameters()):
+        ...                 prior = dist.Normal(0.0, 3.0).expand(value.shape).to_event()
+        ...                 setattr(layer, name, PyroSample(prior))
+        ...     def forward(self, x, y=None):
+        ...         logits = self.out(torch.tanh(self.hidden(x))).squeeze(-1)
+        ...         with pyro.plate("data", len(x)):
+        ...             return pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+        ...     def feedforward(self, x, y=None):
+        ...         return Feedforward(x, ["hidden", "out"], ["tanh"], "bernoulli")
+        >>> from pyro_fnbg import FNBG
+        >>> kernel = FNBG(Net())
+        >>> kernel.setup(0, torch.randn(8, 2), torch.ones(8))
+        >>> kernel.engine
+        'fused'
+    """
+
+    inputs: Tensor
+    layers: Sequence[str]
+    activations: Sequence[Activation]
+    likelihood: str
+    observation_scale: float | str = 1.0
