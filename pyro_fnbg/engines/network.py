@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -65,6 +66,12 @@ class Network:
     def num_layers(self) -> int:
         """Number of layers of nodes, the output layer included: rho."""
         return len(self.widths) - 1
+
+    @property
+    def log_prior_constant(self) -> Tensor:
+        """What normalises the Normal priors, shape ``()``."""
+        scales = self.prior_scales[torch.isfinite(self.prior_scales)]
+        return -(scales.log() + 0.5 * math.log(2 * math.pi)).sum()
 
     @cached_property
     def places(self) -> Tensor:

@@ -1,0 +1,240 @@
+"""Loops over rows, compiled by Numba: exponentials, activations, likelihoods and sums.
+
+The exponential and the logarithm are polynomials without a branch, which the compiler turns into
+vector instructions; those of the C library are called one number at a time. They agree with it to
+a few units in the last place, and carry NaN on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic, overload
+from numpy.typing import NDArray
+
+__all__ = ["ROUNDING", "activate", "add_products", "log_likelihood", "sum_of_changes", "total_of"]
+
+Array = NDArray[Any]
+
+# No flag that would let NaN or infinity be assumed away; a fused multiply-add only rounds less
+ROUNDING = {"contract", "nsz"}
+
+# By type: bits of the mantissa, bias of the exponent, integer of the same size, number of Taylor
+# terms of exp on [-log(2) / 2, log(2) / 2] and of atanh on [-0.172, 0.172], clip of exp's argument
+FORMATS = {
+    types.float32: (23, 127, np.float32, np.int32, 8, 5, 87.0),
+    types.float64: (52, 1023, np.float64, np.int64, 14, 11, 700.0),
+}
+LOG_2 = math.log(2.0)
+
+
+def _bitcast(value: Any, kinds: dict[Any, Any]) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(signature.return_type))
+
+    return kinds[value](value), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _bits(typingctx: Any, value: Any) -> Any:
+    return _bitcast(value, {types.float32: types.int32, types.float64: types.int64})
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _number(typingctx: Any, value: Any) -> Any:
+    return _bitcast(value, {types.int32: types.float32, types.int64: types.float64})
+
+
+def _horner(coefficients: list[float], real: Any) -> Callable[..., Any]:
+    """Compile a polynomial, constant term first, unrolled."""
+    text = f"real({coefficients[-1]!r})"
+    for coefficient in coefficients[-2::-1]:
+        text = f"({text}) * x + real({coefficient!r})"
+    scope: dict[str, Any] = {"real": real}
+    exec(f"def polynomial(x):\n    return {text}", scope)
+    return njit(fastmath=ROUNDING, inline="always")(scope["polynomial"])
+
+
+def _exp(x: float) -> float:
+    return math.exp(x)
+
+
+def _log(x: float) -> float:
+    return math.log(x)
+
+
+@overload(_exp, jit_options={"fastmath": ROUNDING})  # type: ignore[untyped-decorator]
+def _compiled_exp(x: Any) -> Callable[..., Any]:
+    """exp(x) = 2**k exp(r) with |r| <= log(2) / 2; clipped, so that denormals never come up."""
+    mantissa, bias, real, whole, terms, _, clip = FORMATS[x]
+    high = math.floor(LOG_2 * 2**12) / 2**12  # k * high is exact
+    polynomial = _horner([1 / math.factorial(n) for n in range(terms)], real)
+    per_log_2, half, largest = real(1 / LOG_2), real(0.5), real(clip)
+    first, rest = real(high), real(float(Decimal(2).ln() - Decimal(high)))
+
+    def implementation(x: Any) -> Any:
+        clipped = largest if x > largest else x
+        clipped = -largest if clipped < -largest else clipped
+        power = np.floor(clipped * per_log_2 + half)
+        remainder = (clipped - power * first) - power * rest
+        scale = _number(whole(whole(whole(power) + bias) << mantissa))
+        value = polynomial(remainder) * scale
+        return x if x != x else value
+
+    return implementation
+
+
+@overload(_log, jit_options={"fastmath": ROUNDING})  # type: ignore[untyped-decorator]
+def _compiled_log(x: Any) -> Callable[..., Any]:
+    """log(2**k m) = k log(2) + 2 atanh((m - 1) / (m + 1)), for a normal positive number."""
+    mantissa, bias, real, whole, _, terms, _ = FORMATS[x]
+    polynomial = _horner([2 / (2 * n + 1) for n in range(terms)], real)
+    one, root, log_2 = real(1.0), real(math.sqrt(2.0)), real(LOG_2)
+    mask, exponent_of_one = whole(2**mantissa - 1), whole(bias * 2**mantissa)
+
+    def implementation(x: Any) -> Any:
+        bits = _bits(x)
+        power = real(whole(whole(bits >> mantissa) - bias))
+        part = _number(whole(whole(bits & mask) | exponent_of_one))
+        is_large = part > root
+        power = power + one if is_large else power
+        part = real(0.5) * part if is_large else part
+        ratio = (part - one) / (part + one)
+        value = polynomial(ratio * ratio) * ratio + power * log_2
+        return value + (x - x)  # NaN and infinity have no such decomposition
+
+    return implementation
+
+
+@njit(fastmath=ROUNDING, error_model="numpy")  # type: ignore[untyped-decorator]
+def activate(code: int, source: Array, target: Array) -> None:
+    """Apply an activation, by its code, to a row; source and target must not overlap."""
+    one, two, zero = source.dtype.type(1.0), source.dtype.type(2.0), source.dtype.type(0.0)
+    if code == 0:  # sigmoid
+        for r in range(len(target)):
+            target[r] = one / (one + _exp(-source[r]))
+    elif code == 1:  # tanh
+        for r in range(len(target)):
+            target[r] = two / (one + _exp(-two * source[r])) - one
+    elif code == 2:  # relu
+        for r in range(len(target)):
+            target[r] = zero if source[r] <= zero else source[r]
+    elif code == 3:  # step
+        for r in range(len(target)):
+            target[r] = one if source[r] > zero else zero
+    else:  # identity
+        for r in range(len(target)):
+            target[r] = source[r]
+
+
+@njit(fastmath=ROUNDING)  # type: ignore[untyped-decorator]
+def add_products(
+    weights: Array, inputs: Array, source: Array, first: int, start: int, target: Array
+) -> None:
+    """Add weights times rows of ``source``, its columns from ``start`` on, to ``target``.
+
+    Weight k belongs to row ``first + inputs[k]``. Four at a time, to go over the target less often.
+    """
+    n = len(target)
+    end, four = start + n, len(weights) - len(weights) % 4
+    for k in range(0, four, 4):
+        w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+        a, b = source[first + inputs[k], start:end], source[first + inputs[k + 1], start:end]
+        c, d = source[first + inputs[k + 2], start:end], source[first + inputs[k + 3], start:end]
+        for r in range(n):
+            target[r] += (w0 * a[r] + w1 * b[r]) + (w2 * c[r] + w3 * d[r])
+    for k in range(four, len(weights)):
+        w0, a = weights[k], source[first + inputs[k], start:end]
+        for r in range(n):
+            target[r] += w0 * a[r]
+
+
+@njit(fastmath=ROUNDING, error_model="numpy")  # type: ignore[untyped-decorator]
+def log_likelihood(
+    code: int,
+    outputs: Array,
+    first: int,
+    start: int,
+    labels: Array,
+    label_start: int,
+    scale: float,
+    factor: float,
+    sums: Array,
+    target: Array,
+) -> None:
+    """Score rows by the likelihood of a code, times a factor.
+
+    Args:
+        code: Which likelihood.
+        outputs: Holds the outputs in rows from ``first`` on, one a class or label column.
+        first: Its first row.
+        start: Its first column.
+        labels: Labels in their columns from ``label_start`` on; a class is a whole number.
+        label_start: Their first column.
+        scale: Standard deviation of "normal".
+        factor: Power of the likelihood.
+        sums: Scratch memory, as long as the target.
+        target: Takes the scores.
+    """
+    real, n = outputs.dtype.type, len(target)
+    one, zero, times = real(1.0), real(0.0), real(factor)
+    if code == 0:  # bernoulli
+        logits, label = outputs[first, start : start + n], labels[0, label_start : label_start + n]
+        for r in range(n):
+            logit = logits[r]
+            size = logit if logit > zero else -logit
+            positive = zero if logit <= zero else logit
+            target[r] = times * (label[r] * logit - (positive + _log(one + _exp(-size))))
+    elif code == 1:  # categorical
+        classes = len(outputs) - first
+        for r in range(n):
+            target[r] = outputs[first, start + r]
+        for k in range(1, classes):
+            logits = outputs[first + k, start : start + n]
+            for r in range(n):
+                target[r] = logits[r] if logits[r] > target[r] else target[r]
+        sums[:] = zero
+        for k in range(classes):
+            logits = outputs[first + k, start : start + n]
+            for r in range(n):
+                sums[r] += _exp(logits[r] - target[r])
+        for r in range(n):
+            chosen = np.uintp(first) + np.uintp(labels[0, label_start + r])
+            normalizer = target[r] + _log(sums[r])
+            target[r] = times * (outputs[chosen, np.uintp(start + r)] - normalizer)
+    else:  # normal
+        columns = len(labels)
+        inverse, half = real(1.0 / scale), real(0.5)
+        constant = real(columns * (math.log(scale) + 0.5 * math.log(2.0 * math.pi)))
+        sums[:] = zero
+        for k in range(columns):
+            means = outputs[first + k, start : start + n]
+            values = labels[k, label_start : label_start + n]
+            for r in range(n):
+                error = (values[r] - means[r]) * inverse
+                sums[r] += error * error
+        for r in range(n):
+            target[r] = times * (-half * sums[r] - constant)
+
+
+@njit(fastmath=ROUNDING | {"reassoc"})  # type: ignore[untyped-decorator]
+def sum_of_changes(new: Array, old: Array, index: Array) -> float:
+    """Sum new minus old in double precision; ``index`` numbers the old entries."""
+    total = 0.0
+    for r in range(len(new)):
+        total += np.float64(new[r]) - np.float64(old[index[r]])
+    return total
+
+
+@njit(fastmath=ROUNDING | {"reassoc"})  # type: ignore[untyped-decorator]
+def total_of(values: Array) -> float:
+    """Sum a row in double precision."""
+    total = 0.0
+    for r in range(len(values)):
+        total += np.float64(values[r])
+    return total
