@@ -52,6 +52,7 @@ class Plan(NamedTuple):
     prior_locs: Array  # (P,)
     half_precisions: Array  # (P,) 1 / (2 variance)
     log_constant: float  # what the log density has besides
+    unnoticed: float  # share of a number whose addition to it is lost in rounding
     block_starts: Array  # (B + 1,) into coordinates
     block_layers: Array  # (B,) lowest layer of a block; rho + 1 for the observation scale alone
     block_nodes: Array  # (B,) its node, or -1 for a block of several
@@ -96,6 +97,7 @@ class Work(NamedTuple):
     new_act: Array  # (n,) the candidate's activations of it
     next_pre: Array  # (widest, n) the candidate's next layer, of the rows that moved
     moved: Array  # (n,) their numbers
+    least: Array  # (n,) change that the layer above would not notice
     label_tile: Array  # (columns, TILE)
     scratch: Array  # (TILE,)
     pre_tile: Array  # (widest, TILE)
@@ -117,7 +119,7 @@ class Results(NamedTuple):
     moved_rows: Array  # (K, B) rows on which a block changed its node's activation
 
 
-@njit(fastmath=ROUNDING)  # type: ignore[untyped-decorator]
+@njit(fastmath=ROUNDING, _nrt=False)  # type: ignore[untyped-decorator]
 def _layer(
     plan: Plan,
     position: Array,
@@ -144,7 +146,7 @@ def _layer(
         add_products(weights, plan.counting[:fan_in], source, below, source_start, row)
 
 
-@njit(fastmath=ROUNDING)  # type: ignore[untyped-decorator]
+@njit(fastmath=ROUNDING, _nrt=False)  # type: ignore[untyped-decorator]
 def _read_inputs(plan: Plan, data: Data, work: Work, position: Array, rows: Array) -> None:
     """Fill deltas from the first piece wanted on, as far as they hold, and once the first layer.
 
@@ -155,7 +157,9 @@ def _read_inputs(plan: Plan, data: Data, work: Work, position: Array, rows: Arra
     for start in range(0, len(rows), TILE):
         n = min(TILE, len(rows) - start)
         for r in range(n):
-            work.input_rows[r] = data.inputs[rows[start + r]]
+            row, copy = data.inputs[rows[start + r]], work.input_rows[r]
+            for i in range(len(copy)):
+                copy[i] = row[i]
         for i in range(plan.widths[0]):
             for r in range(n):
                 work.input_tile[i, r] = work.input_rows[r, i]
@@ -170,10 +174,12 @@ def _read_inputs(plan: Plan, data: Data, work: Work, position: Array, rows: Arra
             add_products(
                 work.increments[c:end], plan.inputs[c:end], work.input_tile, 0, 0, delta
             )
-            work.deltas[piece - first, start : start + n] = delta
+            target = work.deltas[piece - first, start : start + n]
+            for r in range(n):
+                target[r] = delta[r]
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _find_deltas(
     plan: Plan, data: Data, work: Work, position: Array, rows: Array, block: int
 ) -> int:
@@ -185,7 +191,7 @@ def _find_deltas(
     return piece - work.state[2]
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _scale(plan: Plan, position: Array) -> float:
     """Return the standard deviation of the observations."""
     if plan.scale_coordinate < 0:
@@ -193,7 +199,7 @@ def _scale(plan: Plan, position: Array) -> float:
     return math.exp(np.float64(position[plan.scale_coordinate]))
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _scale_log_prior(plan: Plan, value: float) -> float:
     """Score the unconstrained observation scale, Jacobian included, up to a constant."""
     c, scale = plan.scale_prior, math.exp(value)
@@ -201,7 +207,7 @@ def _scale_log_prior(plan: Plan, value: float) -> float:
     return power + c[4] / scale + c[5] * math.log1p(c[6] * scale * scale)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _finish(
     plan: Plan, work: Work, position: Array, layer: int, labels: Array, at: int, start: int, n: int
 ) -> None:
@@ -217,7 +223,7 @@ def _finish(
     )  # fmt: skip
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _renew(plan: Plan, work: Work, position: Array, pre: int, act: int) -> None:
     """Bring pre-activations and activations up to the given layers to the current state."""
     num_rows = work.pre.shape[1]
@@ -235,7 +241,22 @@ def _renew(plan: Plan, work: Work, position: Array, pre: int, act: int) -> None:
             work.state[1] = layer
 
 
-@njit(fastmath=ROUNDING)  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
+def _find_least(plan: Plan, work: Work, layer: int) -> None:
+    """Find for each row the change that no pre-activation of a layer would notice.
+
+    A sum a + b rounds to a where abs(b) is less than an eighth of the machine epsilon times abs(a):
+    numbers next to a are no closer than four times that.
+    """
+    share = plan.unnoticed
+    for k in range(plan.widths[layer]):
+        pre = work.pre[plan.first_units[layer] + k]
+        for r in range(len(pre)):
+            size = share * abs(pre[r])
+            work.least[r] = size if k == 0 or size < work.least[r] else work.least[r]
+
+
+@njit(fastmath=ROUNDING, _nrt=False)  # type: ignore[untyped-decorator]
 def _propose_node(
     plan: Plan, data: Data, work: Work, position: Array, rows: Array, block: int
 ) -> int:
@@ -275,17 +296,24 @@ def _propose_node(
             _finish(plan, work, position, layer, work.labels, start, start, n)
         return num_rows
     activate(plan.activations[layer], work.new_pre, work.new_act)
-    count = 0
+    above = plan.first_units[layer + 1]
+    if work.state[4] != layer:
+        _find_least(plan, work, layer + 1)
+        work.state[4] = layer
+    largest = position.dtype.type(0.0)
+    for k in range(plan.widths[layer + 1]):
+        weight = abs(position[plan.weights[layer + 1] + k * plan.widths[layer] + node])
+        largest = largest if weight <= largest else weight
+    act, count = work.act[unit], 0
     for r in range(num_rows):
         work.moved[count] = r
-        count += work.new_act[r] != work.act[unit, r]
-    above = plan.first_units[layer + 1]
+        # Else every sum above is the same after rounding; NaN counts as moved
+        count += 0 if largest * abs(work.new_act[r] - act[r]) <= work.least[r] else 1
     for start in range(0, count, TILE):
         n = min(TILE, count - start)
-        for r in range(n):
-            row = work.moved[start + r]
-            work.scratch[r] = work.new_act[row] - work.act[unit, row]
         moved = work.moved[start : start + n]
+        for r in range(n):
+            work.scratch[r] = work.new_act[moved[r]] - act[moved[r]]
         for k in range(plan.widths[layer + 1]):
             weight = position[plan.weights[layer + 1] + k * plan.widths[layer] + node]
             old, new, tile = work.pre[above + k], work.next_pre[k, start : start + n], work.pre_tile[k]
@@ -295,12 +323,12 @@ def _propose_node(
                 tile[r] = value
         for k in range(len(work.labels)):
             for r in range(n):
-                work.label_tile[k, r] = work.labels[k, work.moved[start + r]]
+                work.label_tile[k, r] = work.labels[k, moved[r]]
         _finish(plan, work, position, layer + 1, work.label_tile, 0, start, n)
     return count
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _accept_node(plan: Plan, work: Work, block: int, count: int) -> None:
     """Keep a candidate that differs in one node.
 
@@ -313,18 +341,26 @@ def _accept_node(plan: Plan, work: Work, block: int, count: int) -> None:
     for r in range(count):
         work.log_lik[work.moved[r]] = work.new_log_lik[r]
     if layer == len(plan.widths) - 1:
+        work.state[4] = 0
         return
     for r in range(work.pre.shape[1]):
         work.act[unit, r] = work.new_act[r]
-    above = plan.first_units[layer + 1]
+    above, share = plan.first_units[layer + 1], plan.unnoticed
     for k in range(plan.widths[layer + 1]):
+        new, old = work.next_pre[k], work.pre[above + k]
         for r in range(count):
-            work.pre[above + k, work.moved[r]] = work.next_pre[k, r]
+            old[work.moved[r]] = new[r]
+    for r in range(count):
+        least = abs(work.next_pre[0, r])
+        for k in range(1, plan.widths[layer + 1]):
+            size = abs(work.next_pre[k, r])
+            least = size if size < least else least
+        work.least[work.moved[r]] = share * least
     work.state[0] = min(work.state[0], layer + 1)
     work.state[1] = min(work.state[1], layer)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _propose_nodes(
     plan: Plan, data: Data, work: Work, position: Array, rows: Array, block: int
 ) -> int:
@@ -362,7 +398,7 @@ def _propose_nodes(
     return num_rows
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _accept_nodes(plan: Plan, work: Work, block: int) -> None:
     """Keep a candidate that differs in several nodes."""
     layer = plan.block_layers[block]
@@ -373,11 +409,12 @@ def _accept_nodes(plan: Plan, work: Work, block: int) -> None:
         node, delta = plan.piece_nodes[piece], at + piece - plan.piece_starts[block]
         for r in range(len(work.log_lik)):
             work.pre[node, r] += work.deltas[delta, r]
+    work.state[4] = 0
     work.state[0] = min(work.state[0], max(layer - 1, 1))
     work.state[1] = min(work.state[1], layer - 1)
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: int) -> float:
     """Compute the log ratio where a log density is not finite; see ``step.log_accept_ratio``."""
     difference, candidate, current = new_log_prior - log_prior, new_log_prior, log_prior
@@ -396,7 +433,7 @@ def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: in
     return candidate if candidate == -math.inf else math.nan
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _log_prior(plan: Plan, at: int, value: float) -> float:
     """Score one coordinate, up to a constant."""
     if at == plan.scale_coordinate:
@@ -404,7 +441,7 @@ def _log_prior(plan: Plan, at: int, value: float) -> float:
     return -plan.half_precisions[at] * (value - plan.prior_locs[at]) ** 2
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _block_step(
     plan: Plan, data: Data, work: Work, position: Array, rows: Array, block: int, log_u: float
 ) -> tuple[float, bool, int]:
@@ -443,7 +480,7 @@ def _block_step(
     return log_ratio, accepted, count
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _log_likelihood(work: Work) -> float:
     """Sum the log likelihoods of the current state, tile by tile."""
     total = 0.0
@@ -452,13 +489,13 @@ def _log_likelihood(work: Work) -> float:
     return total
 
 
-@njit  # type: ignore[untyped-decorator]
+@njit(_nrt=False)  # type: ignore[untyped-decorator]
 def _begin(plan: Plan, data: Data, work: Work, position: Array, rows: Array) -> None:
     """Evaluate the current position on a new batch; its values on the last are of no use."""
     for r in range(len(rows)):
         for k in range(len(work.labels)):
             work.labels[k, r] = data.labels[rows[r], k]
-    work.state[0], work.state[1], work.state[2] = 1, 0, 0
+    work.state[0], work.state[1], work.state[2], work.state[4] = 1, 0, 0, 0
     _read_inputs(plan, data, work, position, rows)
     top = len(plan.widths) - 1
     _renew(plan, work, position, top, top - 1)
@@ -479,7 +516,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
     sources of all that is compiled enter by the closure.
     """
 
-    @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+    @njit(cache=True, nogil=True, _nrt=False)  # type: ignore[untyped-decorator]
     def run_sweeps(
         plan: Plan, data: Data, work: Work, position: Array, noise: Noise, results: Results
     ) -> None:

@@ -111,7 +111,7 @@ def _compiled_log(x: Any) -> Callable[..., Any]:
     return implementation
 
 
-@njit(fastmath=ROUNDING, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(fastmath=ROUNDING, error_model="numpy", _nrt=False)  # type: ignore[untyped-decorator]
 def activate(code: int, source: Array, target: Array) -> None:
     """Apply an activation, by its code, to a row; source and target must not overlap."""
     one, two, zero = source.dtype.type(1.0), source.dtype.type(2.0), source.dtype.type(0.0)
@@ -132,7 +132,7 @@ def activate(code: int, source: Array, target: Array) -> None:
             target[r] = source[r]
 
 
-@njit(fastmath=ROUNDING)  # type: ignore[untyped-decorator]
+@njit(fastmath=ROUNDING, _nrt=False)  # type: ignore[untyped-decorator]
 def add_products(
     weights: Array, inputs: Array, source: Array, first: int, start: int, target: Array
 ) -> None:
@@ -154,7 +154,7 @@ def add_products(
             target[r] += w0 * a[r]
 
 
-@njit(fastmath=ROUNDING, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(fastmath=ROUNDING, error_model="numpy", _nrt=False)  # type: ignore[untyped-decorator]
 def log_likelihood(
     code: int,
     outputs: Array,
@@ -222,7 +222,7 @@ def log_likelihood(
             target[r] = times * (-half * sums[r] - constant)
 
 
-@njit(fastmath=ROUNDING | {"reassoc"})  # type: ignore[untyped-decorator]
+@njit(fastmath=ROUNDING | {"reassoc"}, _nrt=False)  # type: ignore[untyped-decorator]
 def sum_of_changes(new: Array, old: Array, index: Array) -> float:
     """Sum new minus old in double precision; ``index`` numbers the old entries."""
     total = 0.0
@@ -231,7 +231,7 @@ def sum_of_changes(new: Array, old: Array, index: Array) -> float:
     return total
 
 
-@njit(fastmath=ROUNDING | {"reassoc"})  # type: ignore[untyped-decorator]
+@njit(fastmath=ROUNDING | {"reassoc"}, _nrt=False)  # type: ignore[untyped-decorator]
 def total_of(values: Array) -> float:
     """Sum a row in double precision."""
     total = 0.0

@@ -116,6 +116,7 @@ def _message_while_compiling() -> Iterator[None]:
 def _plan(network: Network, partition: Partition) -> Plan:
     """Turn network and blocks into the arrays that the compiled sweep reads."""
     widths, top = network.widths, network.num_layers
+    dtype = network.inputs.numpy().dtype
     scale_prior, scale_constant = _scale_prior(network.scale_prior)
     places = network.places.tolist()
     coordinates: list[int] = []
@@ -155,6 +156,7 @@ def _plan(network: Network, partition: Partition) -> Plan:
         prior_locs=network.prior_locs.numpy(),
         half_precisions=(0.5 / network.prior_scales.square()).numpy(),
         log_constant=scale_constant + float(network.log_prior_constant),
+        unnoticed=dtype.type(np.finfo(dtype).eps / 8),
         block_starts=np.array(starts),
         block_layers=np.array(layers),
         block_nodes=np.array(nodes),
@@ -228,6 +230,7 @@ def _work(plan: Plan, data: Data, num_rows: int) -> Work:
         new_act=empty(num_rows),
         next_pre=empty(widest, num_rows),
         moved=np.empty(num_rows, np.uint32),
+        least=empty(num_rows),
         label_tile=empty(columns, TILE),
         scratch=empty(TILE),
         pre_tile=empty(widest, TILE),
@@ -235,5 +238,5 @@ def _work(plan: Plan, data: Data, num_rows: int) -> Work:
         increments=empty(num_params),
         candidate=empty(num_params),
         kept=empty(num_params),
-        state=np.zeros(4, np.int64),
+        state=np.zeros(5, np.int64),
     )
