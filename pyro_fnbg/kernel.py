@@ -67,6 +67,9 @@ class FNBG(MCMCKernel):
         adapt: Whether to tune the scales during warmup.
         target_accept_prob: Acceptance probability to tune for; left out, by block size: 0.44 for
             one coordinate, 0.35 for two, 0.32 for three, falling to 0.30 from ten on.
+        engine: What runs the sweeps: "auto" (the fastest that applies), "fused" and "feedforward"
+            (networks that state their structure, as ``BayesianMLP`` does; see ``Feedforward``) or
+            "trace" (any model). All take the same decisions.
         init_strategy: Where chains start without ``initial_params``: a strategy of
             ``pyro.infer.autoguide.initialization``; a draw from the prior by default.
 
@@ -108,6 +111,7 @@ class FNBG(MCMCKernel):
         proposal_scale: float | Sequence[float] | None = None,
         adapt: bool = True,
         target_accept_prob: float | None = None,
+        engine: str = "auto",
         init_strategy: Callable[..., Any] = init_to_sample,
     ) -> None:
         if not callable(model):
@@ -124,6 +128,7 @@ class FNBG(MCMCKernel):
             proposal_scale=proposal_scale,
             adapt=adapt,
             target_accept_prob=target_accept_prob,
+            engine=engine,
             init_strategy=init_strategy,
         )
         check_arguments(self._config)
@@ -196,6 +201,11 @@ class FNBG(MCMCKernel):
     def target(self) -> str:
         """What the chain of the last ``setup`` targets, in one line."""
         return self._running().plan.target
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that runs the sweeps since the last ``setup``."""
+        return self._running().engine.name
 
     @property
     def partition(self) -> Partition:

@@ -27,6 +27,7 @@ class Stream(IntEnum):
     MODEL = 2
     PROBE = 3
     PROBE_EPOCH = 4
+    CHECK = 5
 
 
 class SweepNoise(NamedTuple):

@@ -45,6 +45,8 @@ def report(run: RunState, draws: DrawStatistics) -> dict[str, Any]:
         "number of rows": run.plan.num_rows,
         "likelihood factor": run.plan.factor,
         "target": run.plan.target,
+        "engine": run.engine.name,
+        "reason for the engine": run.engine_reason,
         "nominal likelihood temperature": run.plan.temperature,
     }
     if not run.plan.is_full:

@@ -16,7 +16,7 @@ from pyro_fnbg.blocks import Partition
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.diagnostics import Tally
 from pyro_fnbg.engines.base import Engine, SweepResults
-from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.engines.choice import ENGINE_NAMES, Positions, choose_engine
 from pyro_fnbg.initial import check_density, drawn_position, given_position
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.nodes import make_partition
@@ -29,6 +29,8 @@ from pyro_fnbg.step import accept_prob
 __all__ = ["Config", "RunState", "advance", "start_run"]
 
 NUM_PRIOR_DRAWS = 100
+# Positions besides the start where a fast engine is compared with the model
+NUM_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Config:
     proposal_scale: float | Sequence[float] | None
     adapt: bool
     target_accept_prob: float | None
+    engine: str
     init_strategy: Callable[..., Any]
 
 
@@ -60,6 +63,7 @@ class RunState:
         plan: The batches' sizes and what the chain targets.
         batches: The chain's batches.
         engine: What runs the sweeps.
+        engine_reason: Why it is this one.
         targets: Acceptance probabilities aimed at, shape ``(num_blocks,)``.
         warmup_steps: Number of sweeps that adapt the scales and are not counted as draws.
         position: Current unconstrained parameters, shape ``(num_params,)``.
@@ -75,6 +79,7 @@ class RunState:
     plan: BatchPlan
     batches: Batches
     engine: Engine
+    engine_reason: str
     targets: Tensor
     warmup_steps: int
     position: Tensor
@@ -132,16 +137,22 @@ def start_run(
             position = drawn_position(
                 model, args, kwargs, config.init_strategy, sites, density, rows, plate_rows
             )
-    scales = _given_scales(config.proposal_scale, partition)
-    if scales is None:
-        scales = initial_scales(prior.cpu(), partition)
+        scales = _given_scales(config.proposal_scale, partition)
+        if scales is None:
+            scales = initial_scales(prior.cpu(), partition)
+        tries = torch.cat([position[None], prior[:NUM_TRIES]])
+        engine, reason = choose_engine(
+            config.engine, model, args, kwargs, sites, plan, partition, density,
+            Positions(tries, rows, scales, key),
+        )  # fmt: skip
     return RunState(
         key=key,
         sites=sites,
         partition=partition,
         plan=plan,
         batches=batches,
-        engine=TraceEngine(density, partition),
+        engine=engine,
+        engine_reason=reason,
         targets=_targets(config.target_accept_prob, partition),
         warmup_steps=warmup_steps,
         position=position,
@@ -225,6 +236,8 @@ def check_arguments(config: Config) -> None:
             "init_strategy must be one of pyro.infer.autoguide.initialization, "
             f"got {config.init_strategy!r}"
         )
+    if config.engine not in ENGINE_NAMES:
+        raise ValueError(f"engine must be one of {ENGINE_NAMES}, got {config.engine!r}")
     target = config.target_accept_prob
     is_number = isinstance(target, Real) and not isinstance(target, bool)
     if target is not None and not (is_number and 0 < target < 1):

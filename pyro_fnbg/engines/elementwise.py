@@ -10,23 +10,47 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-__all__ = ["ROUNDING", "activate", "add_products", "log_likelihood", "sum_of_changes", "total_of"]
+__all__ = [
+    "ROUNDING",
+    "activate",
+    "add_products",
+    "compiled",
+    "log_likelihood",
+    "sum_of_changes",
+    "total_of",
+]
 
 Array = NDArray[Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # No flag that would let NaN or infinity be assumed away; a fused multiply-add only rounds less
 ROUNDING = {"contract", "nsz"}
 
+
+def compiled(**options: Any) -> Callable[[Function], Function]:
+    """Compile a function that is called by compiled functions alone.
+
+    Without reference counts, which would take most of a small network's time: nothing in here
+    allocates, and what calls it from Python holds all arrays. Without the wrappers for calls from
+    elsewhere, which take long to compile.
+    """
+    kept = {"fastmath": ROUNDING, "error_model": "numpy", "_nrt": False}
+    left_out = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    decorate: Any = njit
+    found: Callable[[Function], Function] = decorate(**kept | left_out | options)
+    return found
+
+
 # By type: bits of the mantissa, bias of the exponent, integer of the same size, number of Taylor
 # terms of exp on [-log(2) / 2, log(2) / 2] and of atanh on [-0.172, 0.172], clip of exp's argument
-FORMATS = {
+FORMATS: dict[Any, tuple[Any, ...]] = {
     types.float32: (23, 127, np.float32, np.int32, 8, 5, 87.0),
     types.float64: (52, 1023, np.float64, np.int64, 14, 11, 700.0),
 }
@@ -40,14 +64,16 @@ def _bitcast(value: Any, kinds: dict[Any, Any]) -> Any:
     return kinds[value](value), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _bits(typingctx: Any, value: Any) -> Any:
+def _type_bits(typingctx: Any, value: Any) -> Any:
     return _bitcast(value, {types.float32: types.int32, types.float64: types.int64})
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _number(typingctx: Any, value: Any) -> Any:
+def _type_number(typingctx: Any, value: Any) -> Any:
     return _bitcast(value, {types.int32: types.float32, types.int64: types.float64})
+
+
+_bits: Any = intrinsic(_type_bits)
+_number: Any = intrinsic(_type_number)
 
 
 def _horner(coefficients: list[float], real: Any) -> Callable[..., Any]:
@@ -57,7 +83,8 @@ def _horner(coefficients: list[float], real: Any) -> Callable[..., Any]:
         text = f"({text}) * x + real({coefficient!r})"
     scope: dict[str, Any] = {"real": real}
     exec(f"def polynomial(x):\n    return {text}", scope)
-    return njit(fastmath=ROUNDING, inline="always")(scope["polynomial"])
+    found: Callable[..., Any] = njit(fastmath=ROUNDING, inline="always")(scope["polynomial"])
+    return found
 
 
 def _exp(x: float) -> float:
@@ -68,7 +95,7 @@ def _log(x: float) -> float:
     return math.log(x)
 
 
-@overload(_exp, jit_options={"fastmath": ROUNDING})  # type: ignore[untyped-decorator]
+@overload(_exp, jit_options={"fastmath": ROUNDING})
 def _compiled_exp(x: Any) -> Callable[..., Any]:
     """exp(x) = 2**k exp(r) with |r| <= log(2) / 2; clipped, so that denormals never come up."""
     mantissa, bias, real, whole, terms, _, clip = FORMATS[x]
@@ -78,7 +105,7 @@ def _compiled_exp(x: Any) -> Callable[..., Any]:
     first, rest = real(high), real(float(Decimal(2).ln() - Decimal(high)))
 
     def implementation(x: Any) -> Any:
-        clipped = largest if x > largest else x
+        clipped: Any = largest if x > largest else x
         clipped = -largest if clipped < -largest else clipped
         power = np.floor(clipped * per_log_2 + half)
         remainder = (clipped - power * first) - power * rest
@@ -89,7 +116,7 @@ def _compiled_exp(x: Any) -> Callable[..., Any]:
     return implementation
 
 
-@overload(_log, jit_options={"fastmath": ROUNDING})  # type: ignore[untyped-decorator]
+@overload(_log, jit_options={"fastmath": ROUNDING})
 def _compiled_log(x: Any) -> Callable[..., Any]:
     """log(2**k m) = k log(2) + 2 atanh((m - 1) / (m + 1)), for a normal positive number."""
     mantissa, bias, real, whole, _, terms, _ = FORMATS[x]
@@ -111,7 +138,7 @@ def _compiled_log(x: Any) -> Callable[..., Any]:
     return implementation
 
 
-@njit(fastmath=ROUNDING, error_model="numpy", _nrt=False)  # type: ignore[untyped-decorator]
+@compiled()
 def activate(code: int, source: Array, target: Array) -> None:
     """Apply an activation, by its code, to a row; source and target must not overlap."""
     one, two, zero = source.dtype.type(1.0), source.dtype.type(2.0), source.dtype.type(0.0)
@@ -132,7 +159,7 @@ def activate(code: int, source: Array, target: Array) -> None:
             target[r] = source[r]
 
 
-@njit(fastmath=ROUNDING, _nrt=False)  # type: ignore[untyped-decorator]
+@compiled()
 def add_products(
     weights: Array, inputs: Array, source: Array, first: int, start: int, target: Array
 ) -> None:
@@ -154,7 +181,7 @@ def add_products(
             target[r] += w0 * a[r]
 
 
-@njit(fastmath=ROUNDING, error_model="numpy", _nrt=False)  # type: ignore[untyped-decorator]
+@compiled()
 def log_likelihood(
     code: int,
     outputs: Array,
@@ -222,7 +249,7 @@ def log_likelihood(
             target[r] = times * (-half * sums[r] - constant)
 
 
-@njit(fastmath=ROUNDING | {"reassoc"}, _nrt=False)  # type: ignore[untyped-decorator]
+@compiled(fastmath=ROUNDING | {"reassoc"})
 def sum_of_changes(new: Array, old: Array, index: Array) -> float:
     """Sum new minus old in double precision; ``index`` numbers the old entries."""
     total = 0.0
@@ -231,7 +258,7 @@ def sum_of_changes(new: Array, old: Array, index: Array) -> float:
     return total
 
 
-@njit(fastmath=ROUNDING | {"reassoc"}, _nrt=False)  # type: ignore[untyped-decorator]
+@compiled(fastmath=ROUNDING | {"reassoc"})
 def total_of(values: Array) -> float:
     """Sum a row in double precision."""
     total = 0.0

@@ -12,13 +12,13 @@ from pyro_fnbg.noise import ChainKey, sweep_noise
 from pyro_fnbg.run import RunState
 
 # Every exactness test runs on each of these
-ENGINES = ("trace",)
+ENGINES = ("trace", "feedforward", "fused")
 
 
 def start(engine: str, model: Any, *args: Any, **options: Any) -> RunState:
     """Set a kernel up and return its run: engine, sites, partition, plan and position."""
     assert engine in ENGINES
-    kernel = FNBG(model, **options)
+    kernel = FNBG(model, engine=engine, **options)
     kernel.setup(0, *args)
     assert kernel._run is not None
     return kernel._run

@@ -1,0 +1,200 @@
+"""Which engine runs a model, and the proof at set-up that it computes what the model does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_fnbg.batches import BatchPlan
+from pyro_fnbg.blocks import Partition
+from pyro_fnbg.density import ModelDensity
+from pyro_fnbg.engines.base import Engine
+from pyro_fnbg.engines.feedforward import FeedforwardEngine
+from pyro_fnbg.engines.fused import FusedEngine
+from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
+from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.noise import ChainKey, Stream, sweep_noise
+from pyro_fnbg.sites import Model, ModelSites
+from pyro_fnbg.step import increments, log_accept_ratio
+
+__all__ = ["ENGINE_NAMES", "ChosenEngine", "choose_engine"]
+
+FAST: dict[str, Callable[[Network, Partition], Engine]] = {
+    "fused": FusedEngine,
+    "feedforward": FeedforwardEngine,
+}
+ENGINE_NAMES = ("auto", *FAST, "trace")
+
+# Blocks of a layer that are compared; factors on the proposal scale in attempts to find candidates
+# that move the likelihood; and how far log ratios may lie apart, absolutely and as a share of the
+# summed changes of their terms
+BLOCKS_PER_LAYER, STRETCHES = 3, (1.0, 1.0, 1.0, 10.0, 10.0, 100.0)
+TOLERANCES = {torch.float32: (1e-3, 1e-4), torch.float64: (1e-8, 1e-9)}
+
+
+class ChosenEngine(NamedTuple):
+    """Hold an engine and why it was chosen."""
+
+    engine: Engine
+    reason: str
+
+
+class Positions(NamedTuple):
+    """Hold where an engine is compared with the model.
+
+    Attributes:
+        tries: Positions, the first of them the chain's start, shape ``(tries, num_params)``.
+        rows: A batch, or None for all rows.
+        scales: Proposal scales, shape ``(num_blocks,)``.
+        key: The chain's random streams.
+    """
+
+    tries: Tensor
+    rows: Tensor | None
+    scales: Tensor
+    key: ChainKey
+
+
+def choose_engine(
+    name: str,
+    model: Model,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sites: ModelSites,
+    plan: BatchPlan,
+    partition: Partition,
+    density: ModelDensity,
+    at: Positions,
+) -> ChosenEngine:
+    """Build the engine of a name; "auto" is the fastest that knows the model.
+
+    Raises:
+        ValueError: If the engine does not know the model, or disagrees with it; says in what.
+    """
+    if name == "trace":
+        return ChosenEngine(TraceEngine(density, partition), "asked for by engine='trace'")
+    candidates: Sequence[str] = (name,)
+    if name == "auto":
+        candidates = ("feedforward",) if at.tries.is_cuda else ("fused", "feedforward")
+    reason = ""
+    for candidate in candidates:
+        try:
+            network = read_network(model, args, kwargs, sites, plan)
+            engine = FAST[candidate](network, partition)
+            _compare(engine, network, partition, density, sites.observed, at)
+        except NotFeedforward as refusal:
+            reason = str(refusal)
+            continue
+        asked = f"asked for by engine={name!r}" if name != "auto" else "the fastest that applies"
+        return ChosenEngine(engine, f"{asked}; its log ratios were compared with the model's")
+    if name != "auto":
+        raise ValueError(
+            f"engine={name!r} cannot run this model: {reason}; engine='trace' runs any model, and "
+            "'auto' chooses"
+        )
+    return ChosenEngine(TraceEngine(density, partition), f"the model itself is run: {reason}")
+
+
+def _compare(
+    engine: Engine,
+    network: Network,
+    partition: Partition,
+    density: ModelDensity,
+    observed: Sequence[str],
+    at: Positions,
+) -> None:
+    """Compare an engine's log ratios with the model's, for some blocks of every layer.
+
+    In every layer one candidate at least has to move the likelihood. A disagreement has to come
+    twice: in single precision a unit that steps may once do so within rounding.
+
+    Raises:
+        ValueError: If they disagree, naming the block and the terms.
+        NotFeedforward: If no candidate of a layer moves the likelihood.
+    """
+    layers = _blocks_by_layer(network, partition)
+    doubted: set[int] = set()
+    unproven = set(layers)
+    for number, stretch in enumerate(STRETCHES):
+        position = at.tries[number % len(at.tries)]
+        size = len(position), partition.num_blocks
+        z = sweep_noise(at.key, number, *size, stream=Stream.CHECK).z
+        scales = stretch * at.scales
+        rows = None if at.rows is None else at.rows[None, None]
+        never = torch.full((1, 1, partition.num_blocks), math.inf, dtype=torch.float64)
+        found = engine.sweeps(position[None], rows, z[None, None], never, scales[None])
+        moves = increments(z, scales, partition.block_of_coordinate, position.dtype)
+        before = _terms(density, position, at.rows, observed)
+        for layer, blocks in layers.items():
+            for block in blocks:
+                index = partition.indices[block].to(position.device)
+                moved = position.index_add(0, index, moves.to(position.device)[index])
+                after = _terms(density, moved, at.rows, observed)
+                ratio = float(found.log_ratios[0, 0, block])
+                if _agree(ratio, before, after, position.dtype):
+                    if not torch.equal(before.observed, after.observed):
+                        unproven.discard(layer)
+                elif block in doubted:
+                    raise ValueError(_disagreement(engine, partition, block, before, after, ratio))
+                else:
+                    doubted.add(block)
+        if not unproven and not doubted:
+            return
+    if unproven:
+        raise NotFeedforward(
+            f"no candidate tried in layers {sorted(unproven)} changed the likelihood, so the "
+            "engine could not be compared with the model"
+        )
+
+
+class _Terms(NamedTuple):
+    latent: Tensor
+    observed: Tensor
+
+
+def _terms(
+    density: ModelDensity, position: Tensor, rows: Tensor | None, observed: Sequence[str]
+) -> _Terms:
+    terms = density.site_terms(position, rows)
+    of_data = [term.reshape(-1).double() for name, term in terms.items() if name in observed]
+    others = [term.reshape(-1).double() for name, term in terms.items() if name not in observed]
+    return _Terms(torch.cat(others), torch.cat(of_data))
+
+
+def _agree(ratio: float, before: _Terms, after: _Terms, dtype: torch.dtype) -> bool:
+    """Whether a log ratio is the model's, up to rounding."""
+    old, new = torch.cat(before), torch.cat(after)
+    expected = float(log_accept_ratio(new, old))
+    if not math.isfinite(expected):
+        return not math.isfinite(ratio)
+    absolute, relative = TOLERANCES[dtype]
+    return abs(ratio - expected) <= absolute + relative * float((new - old).abs().sum())
+
+
+def _blocks_by_layer(network: Network, partition: Partition) -> dict[int, list[int]]:
+    """Choose a few blocks of each layer, by the lowest layer that a block touches."""
+    layers: dict[int, list[int]] = {}
+    for number, index in enumerate(partition.indices):
+        layers.setdefault(int(network.places[index, 0].min()), []).append(number)
+    return {
+        layer: [blocks[len(blocks) * i // BLOCKS_PER_LAYER] for i in range(BLOCKS_PER_LAYER)]
+        for layer, blocks in layers.items()
+    }
+
+
+def _disagreement(
+    engine: Engine, partition: Partition, block: int, before: _Terms, after: _Terms, ratio: float
+) -> str:
+    prior = float((after.latent - before.latent).sum())
+    likelihood = float((after.observed - before.observed).sum())
+    return (
+        f"engine {engine.name!r} and the model disagree: for a candidate of block "
+        f"{partition.blocks[block].name!r} the model's log prior changes by {prior:.6g} and its "
+        f"log likelihood by {likelihood:.6g}, but the engine's log ratio is {ratio:.6g}: the "
+        "model's feedforward() must state what the model computes (inputs, layers, activations, "
+        "likelihood, observation_scale); engine='trace' needs no statement"
+    )
