@@ -10,11 +10,13 @@ from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.layout import Layout, Site
 from pyro_fnbg.models import BayesianMLP
 from pyro_fnbg.predictive import marginal_predictive, predictive_probabilities
+from pyro_fnbg.structure import Feedforward
 
 __all__ = [
     "FNBG",
     "BayesianMLP",
     "Block",
+    "Feedforward",
     "Layout",
     "Partition",
     "Site",

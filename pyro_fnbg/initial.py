@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,9 +12,10 @@ from pyro.infer.autoguide.initialization import InitMessenger
 from torch import Tensor
 
 from pyro_fnbg.density import ModelDensity
+from pyro_fnbg.layout import Layout
 from pyro_fnbg.sites import Model, ModelSites, PlateRows
 
-__all__ = ["GivenParams", "check_density", "drawn_position", "given_position"]
+__all__ = ["GivenParams", "check_density", "check_save_params", "drawn_position", "given_position"]
 
 MAX_TRIES = 100
 
@@ -82,6 +84,25 @@ class GivenParams(NamedTuple):
         if chain is None or workers - self.workers >= len(self.chains):
             return None
         return self.chains[chain]
+
+
+def check_save_params(
+    save_params: Sequence[str] | None, layout: Layout, is_left_over: bool
+) -> None:
+    """Refuse unknown names, and warn of a choice that an earlier ``MCMC`` left on the kernel."""
+    if save_params is None:
+        return
+    names = [site.name for site in layout.sites]
+    unknown = sorted(set(save_params) - set(names))
+    if unknown:
+        raise ValueError(f"save_params names {unknown}, but the latent sites are {names}")
+    if is_left_over:
+        warnings.warn(
+            f"this kernel still keeps the draws of {list(save_params)} alone, as an earlier MCMC "
+            "asked by save_params: use a new kernel, or give MCMC save_params again",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _share_memory(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.diagnostics import DrawStatistics, acceptance_rates
-from pyro_fnbg.initial import GivenParams
+from pyro_fnbg.initial import GivenParams, check_save_params
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.reports import report
 from pyro_fnbg.run import Config, RunState, advance, check_arguments, start_run
@@ -63,7 +62,8 @@ class FNBG(MCMCKernel):
             data, as in the paper), "full" (N/n) or a positive number. Left out, ``batch_size``
             means "batch" and a model's own ``subsample_size`` means "full".
         proposal_scale: Standard deviation of the proposals, one number or one per layer; where
-            tuning starts. Left out, 2.4 / sqrt(d) times the block's spread over 100 prior draws.
+            tuning starts. Left out, 2.4 / sqrt(d) times the block's spread over 100 prior draws,
+            and tuning starts at a hundredth of that.
         adapt: Whether to tune the scales during warmup.
         target_accept_prob: Acceptance probability to tune for; left out, by block size: 0.44 for
             one coordinate, 0.35 for two, 0.32 for three, falling to 0.30 from ten on.
@@ -244,7 +244,8 @@ class FNBG(MCMCKernel):
         )
         self._workers_at_setup = self._workers()
         self._draws = DrawStatistics(self._run.partition)
-        self._check_save_params(self._run.sites.layout)
+        check_save_params(self._save_params, self._run.sites.layout, self._is_run_over)
+        self._is_run_over = False
         self._transforms.clear()
         self._transforms |= {name: t.inv for name, t in self._run.sites.constrain.items()}
 
@@ -281,23 +282,6 @@ class FNBG(MCMCKernel):
         Warns of blocks that hardly moved.
         """
         return report(self._running(), self._draws)
-
-    def _check_save_params(self, layout: Layout) -> None:
-        """Refuse unknown names, and warn of a choice that an earlier ``MCMC`` left here."""
-        if self._save_params is None:
-            return
-        names = [site.name for site in layout.sites]
-        unknown = sorted(set(self._save_params) - set(names))
-        if unknown:
-            raise ValueError(f"save_params names {unknown}, but the latent sites are {names}")
-        if self._is_run_over:
-            warnings.warn(
-                f"this kernel still keeps the draws of {self._save_params} alone, as an earlier "
-                "MCMC asked by save_params: use a new kernel, or give MCMC save_params again",
-                UserWarning,
-                stacklevel=2,
-            )
-            self._is_run_over = False
 
     def _running(self) -> RunState:
         if self._run is None:

@@ -10,7 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_fnbg.adaptation import Adaptation, adapt, initial_scales, target_accept_probs
+from pyro_fnbg.adaptation import (
+    FIRST_SHARE,
+    Adaptation,
+    adapt,
+    initial_scales,
+    target_accept_probs,
+)
 from pyro_fnbg.batches import Batches, BatchPlan
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.density import ModelDensity
@@ -140,6 +146,8 @@ def start_run(
         scales = _given_scales(config.proposal_scale, partition)
         if scales is None:
             scales = initial_scales(prior.cpu(), partition)
+            if config.adapt and warmup_steps > 0:
+                scales = FIRST_SHARE * scales
         tries = torch.cat([position[None], prior[:NUM_TRIES]])
         engine, reason = choose_engine(
             config.engine, model, args, kwargs, sites, plan, partition, density,

@@ -55,13 +55,16 @@ class Feedforward(NamedTuple):
         ...                 prior = dist.Normal(0.0, 3.0).expand(value.shape).to_event()
         ...                 setattr(layer, name, PyroSample(prior))
         ...     def forward(self, x, y=None):
-        ...         logits = self.out(torch.tanh(self.hidden(x))).squeeze(-1)
-        ...         with pyro.plate("data", len(x)):
-        ...             return pyro.sample("y", dist.Bernoulli(logits=logits), obs=y)
+        ...         plate = pyro.plate("data", len(x))
+        ...         with plate as rows:
+        ...             batch, labels = x[rows], None if y is None else y[rows]
+        ...         logits = self.out(torch.tanh(self.hidden(batch))).squeeze(-1)
+        ...         with plate:
+        ...             return pyro.sample("y", dist.Bernoulli(logits=logits), obs=labels)
         ...     def feedforward(self, x, y=None):
         ...         return Feedforward(x, ["hidden", "out"], ["tanh"], "bernoulli")
         >>> from pyro_fnbg import FNBG
-        >>> kernel = FNBG(Net())
+        >>> kernel = FNBG(Net(), batch_size=4)
         >>> kernel.setup(0, torch.randn(8, 2), torch.ones(8))
         >>> kernel.engine
         'fused'

@@ -44,7 +44,7 @@ def test_other_examples_run(code, tmp_path):
 def test_files_that_are_named_exist():
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
     modules = re.findall(r"\b(\w+\.py)\b", README.partition("## Layout")[2])
-    package = {path.name for path in ROOT.glob("pyro_fnbg/*.py")} - {"__init__.py"}
+    package = {path.name for path in ROOT.glob("pyro_fnbg/**/*.py")} - {"__init__.py"}
     assert links
     assert all((ROOT / link).exists() for link in links)
     assert set(modules) == package | {path.name for path in ROOT.glob("examples/*.py")}
