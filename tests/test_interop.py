@@ -121,7 +121,9 @@ def test_non_finite_candidates_are_counted():
         a = pyro.sample("a", dist.Normal(torch.zeros(2, 1), 1.0).to_event(2))
         pyro.factor("edge", torch.where(a[0, 0] > 0, torch.nan, 0.0))
 
-    counts = to_arviz(run(FNBG(model), draws=50))["chain_stats"]["non_finite_candidates"]
+    counts = to_arviz(run(FNBG(model, proposal_scale=1.0), draws=50))["chain_stats"][
+        "non_finite_candidates"
+    ]
     assert counts.dims == ("chain", "block")
     assert (counts.sel(block="a.node1").values > 0).all()
     assert (counts.sel(block="a.node2").values == 0).all()

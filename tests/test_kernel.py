@@ -13,6 +13,7 @@ from pyro.infer import MCMC
 from pyro.infer.mcmc.api import StreamingMCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
+from pyro_fnbg.density import ModelDensity
 
 X, Y = torch.randn(40, 2), torch.randint(0, 3, (40,))
 NET = BayesianMLP([2, 3, 3], likelihood="categorical")
@@ -269,7 +270,7 @@ def test_every_draw_has_its_statistics():
     assert report["layers"] == ["layer1", "layer2"]
     # three blocks in either layer, so the sweep's mean is the mean of the two
     assert stats["layer_acceptance_rate"].mean(1) == pytest.approx(stats["acceptance_rate"])
-    density = kernel._run.engine._density.on(None)
+    density = ModelDensity(NET, (X, Y), {}, kernel._run.sites, kernel._run.plan).on(None)
     expected = [density(position).log_density.item() for position in positions[10:]]
     assert stats["batch_log_density"] == pytest.approx(expected, rel=1e-6)
     # an accepted share of min(1, ratio) has the same mean as the decisions themselves
@@ -291,8 +292,8 @@ def test_non_finite_candidates_are_counted_by_block():
         a = pyro.sample("a", dist.Normal(torch.zeros(2, 1), 1.0).to_event(2))
         pyro.factor("edge", torch.where(a[0, 0] > 0, math.nan, 0.0))
 
-    kernel = FNBG(model)
-    run(kernel, draws=200)
+    kernel = FNBG(model, proposal_scale=1.0)
+    run(kernel, draws=600)
     counts = kernel.diagnostics()["non-finite candidates"]
     assert list(counts) == ["a.node1"]
     assert counts["a.node1"] > 20
