@@ -10,7 +10,7 @@ import torch
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.noise import ChainKey, sweep_noise
-from support.engines import ENGINES, run_sweeps, start
+from support.engines import ENGINES, put_labels, run_sweeps, start
 from support.statistics import assert_expectation, assert_same_expectation
 
 X = torch.tensor([[-2.0], [-0.7], [0.1], [0.9], [2.2]], dtype=torch.float64)
@@ -43,16 +43,14 @@ def statistics(theta, y):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_joint_distribution(engine):
-    y = torch.zeros(5)
     with pyro.validation_enabled(False):
-        run = start(engine, NET, X, y)
+        run = start(engine, NET, X, torch.zeros(5))
         rng = torch.Generator().manual_seed(8)
         theta = torch.randn(4, generator=rng, dtype=torch.float64)
         scales = torch.full((2,), 1.6, dtype=torch.float64)
         thetas, data = [], []
         for sweep in range(SWEEPS):
-            # the engine holds this very tensor: new data go into it in place
-            y.copy_(torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))
+            put_labels(run, torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))
             noise = sweep_noise(ChainKey(9, 0), sweep, 4, 2)
             results = run_sweeps(run, theta, [None], noise.z[None], noise.log_u[None], scales)
             theta = results.positions[0]
