@@ -24,9 +24,9 @@ __all__ = ["Adaptation", "adapt", "initial_scales", "target_accept_probs"]
 # (it settles), as the theory asks of an exponent in (0.5, 1]
 GAIN_DECAY = 0.6
 
-# Tuning starts at this share of the scale that would suit the prior. Steps of the prior's size throw
-# a network's nodes to where the data do not reach them; there a wide scale is learnt that the node
-# is stuck with when it comes back after warmup. Growing a hundredfold takes about twenty sweeps.
+# Tuning starts at this share of the scale that would suit the prior. Steps of the prior's size
+# throw a network's nodes to where the data do not reach them; there a wide scale is learnt that the
+# node is stuck with when it comes back after warmup. To grow back takes about twenty sweeps.
 FIRST_SHARE = 0.01
 
 # Acceptance rates near the best for a random walk on a Gaussian of 1, 2, 3 and 10 or more

@@ -15,7 +15,13 @@ from support.faults import FAULTS, ROOT, Fault, assert_killed, assert_passes, ru
 # --- The package's faults ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=fault.name, marks=[pytest.mark.slow] * fault.is_slow)
+        for fault in FAULTS
+    ],
+)
 def test_fault_is_noticed(fault):
     assert_killed(fault, run_fault(fault))
 

@@ -115,6 +115,8 @@ def read_network(
     if not isinstance(net, Feedforward):
         raise ValueError(f"feedforward() must return a Feedforward, got {type(net).__name__}")
     layout = sites.layout
+    if not layout.is_uniform:
+        raise NotFeedforward("its latent sites have several dtypes")
     _check_statement(net, layout)
     names = [f"{layer}.{kind}" for layer in net.layers for kind in ("weight", "bias")]
     shapes = {site.name: site.shape for site in layout.sites}
@@ -123,8 +125,6 @@ def read_network(
     others = sorted(set(shapes) - set(names) - {scale_site})
     if others:
         raise NotFeedforward(f"latent sites {others} are no weights or biases of its layers")
-    if not layout.is_uniform:
-        raise NotFeedforward("its latent sites have several dtypes")
     priors = _latents(model, args, kwargs)
     again = _latents(model, args, kwargs)
     locs, scales = [], []

@@ -41,6 +41,7 @@ class Fault:
         old: Text that occurs exactly once in the module's source; it may span lines.
         new: What stands there instead.
         killed_by: The pytest node id of the test that must fail, relative to the repository.
+        is_slow: Whether it is left to the slow tests, since it compiles the fused engine anew.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Fault:
     old: str
     new: str
     killed_by: str
+    is_slow: bool = False
 
     def apply(self, source: str) -> str:
         """Return the faulty source."""
@@ -194,6 +196,7 @@ def run_fault(fault: Fault, root: Path = ROOT, tests: Sequence[str] = ()) -> Fau
             "PYTHONDONTWRITEBYTECODE": "1",
             # Compiled code is cached by file, so a fault must neither meet nor leave any.
             "NUMBA_CACHE_DIR": folder,
+            "NUMBA_OPT": "1",
         }
         options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-m", ""]
         options += [] if tests else ["-x"]
@@ -385,5 +388,160 @@ FAULTS: list[Fault] = [
         old="value.narrow(axis, known, plate.num_rows - known)",
         new="value",
         killed_by="tests/test_interop.py::test_models_that_subsample_themselves_give_all_rows",
+    ),
+    Fault(
+        name="ratio-sign-feedforward",
+        module="pyro_fnbg.step",
+        old="tiled_sum(log_terms - current_log_terms)",
+        new="tiled_sum(current_log_terms - log_terms)",
+        killed_by="tests/test_enumeration.py::"
+        "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant[feedforward]",
+    ),
+    Fault(
+        name="always-accept-feedforward",
+        module="pyro_fnbg.step",
+        old="accepted = log_u < log_ratio",
+        new="accepted = log_ratio > -math.inf",
+        killed_by="tests/test_feedforward.py::test_rejected_blocks_leave_no_trace",
+    ),
+    Fault(
+        name="no-revert-feedforward",
+        module="pyro_fnbg.step",
+        old="_select(accepted, proposal.candidate, state)",
+        new="proposal.candidate",
+        killed_by="tests/test_feedforward.py::test_rejected_blocks_leave_no_trace",
+    ),
+    Fault(
+        name="feedforward-wrong-column",
+        module="pyro_fnbg.engines.feedforward",
+        old="layer + 1)[..., node : node + 1]",
+        new="layer + 1)[..., :1]",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-classes]",
+        is_slow=False,
+    ),
+    Fault(
+        name="feedforward-labels-of-another-batch",
+        module="pyro_fnbg.engines.feedforward",
+        old="inputs[rows], labels[rows]",
+        new="inputs[rows], labels[rows - rows.min()]",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-classes]",
+        is_slow=False,
+    ),
+    Fault(
+        name="feedforward-factor-dropped",
+        module="pyro_fnbg.engines.feedforward",
+        old="(terms * net.factor)",
+        new="terms",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-scale]",
+        is_slow=False,
+    ),
+    Fault(
+        name="feedforward-jacobian-dropped",
+        module="pyro_fnbg.engines.feedforward",
+        old=" + jacobian.double()",
+        new="",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-scale]",
+        is_slow=False,
+    ),
+    Fault(
+        name="feedforward-prior-dropped",
+        module="pyro_fnbg.engines.feedforward",
+        old="torch.cat([log_prior, candidate.log_lik], -1)",
+        new="torch.cat([current_log_prior, candidate.log_lik], -1)",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-deep]",
+        is_slow=False,
+    ),
+    Fault(
+        name="fused-ratio-sign",
+        module="pyro_fnbg.engines.elementwise",
+        old="np.float64(new[r]) - np.float64(old[index[r]])",
+        new="np.float64(old[index[r]]) - np.float64(new[r])",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-deep]",
+        is_slow=False,
+    ),
+    Fault(
+        name="fused-always-accept",
+        module="pyro_fnbg.engines.compiled",
+        old="accepted = log_u < log_ratio",
+        new="accepted = log_ratio > -math.inf",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-deep]",
+        is_slow=True,
+    ),
+    Fault(
+        name="fused-stale-proposal",
+        module="pyro_fnbg.engines.compiled",
+        old="    if accepted:\n"
+        "        for c in coordinates:\n"
+        "            position[plan.coordinates[c]] = work.candidate[c]\n",
+        new="    for c in coordinates:\n"
+        "        position[plan.coordinates[c]] = work.candidate[c]\n"
+        "    if accepted:\n",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-classes]",
+        is_slow=False,
+    ),
+    Fault(
+        name="fused-no-revert",
+        module="pyro_fnbg.engines.proposals",
+        old="position[plan.coordinates[c]] = work.kept[c]",
+        new="position[plan.coordinates[c]] = work.candidate[c]",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-layers]",
+        is_slow=True,
+    ),
+    Fault(
+        name="fused-labels-of-another-batch",
+        module="pyro_fnbg.engines.compiled",
+        old="data.labels[rows[r], k]",
+        new="data.labels[r, k]",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-classes]",
+        is_slow=False,
+    ),
+    Fault(
+        name="fused-factor-dropped",
+        module="pyro_fnbg.engines.layers",
+        old="observation_scale(plan, position), plan.factor,",
+        new="observation_scale(plan, position), 1.0,",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-scale]",
+        is_slow=True,
+    ),
+    Fault(
+        name="fused-jacobian-dropped",
+        module="pyro_fnbg.engines.memory",
+        old="c[0] = 1.0  # the Jacobian",
+        new="c[0] = 0.0",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-scale]",
+        is_slow=True,
+    ),
+    Fault(
+        name="fused-prior-dropped",
+        module="pyro_fnbg.engines.compiled",
+        old="-float(plan.half_precisions[at]) * error * error",
+        new="0.0 * error",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-deep]",
+        is_slow=True,
+    ),
+    Fault(
+        name="fused-own-node-kept-on-moved-rows-alone",
+        module="pyro_fnbg.engines.proposals",
+        old="    for r in range(work.pre.shape[1]):\n        work.pre[unit, r] = work.new_pre[r]\n",
+        new="    for r in range(count):\n"
+        "        work.pre[unit, work.moved[r]] = work.new_pre[work.moved[r]]\n",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-saturated]",
+        is_slow=False,
+    ),
+    Fault(
+        name="fused-stale-activations",
+        module="pyro_fnbg.engines.proposals",
+        old="    work.state[1] = min(work.state[1], layer)\n",
+        new="",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-deep]",
+        is_slow=True,
+    ),
+    Fault(
+        name="fused-rows-that-moved-left-out",
+        module="pyro_fnbg.engines.proposals",
+        old="<= work.least[r] else 1",
+        new="<= 1e-3 else 1",
+        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-classes]",
+        is_slow=True,
     ),
 ]
