@@ -327,3 +327,36 @@ def test_networks_that_overflow_are_rejected_and_told_apart(engine, case, dtype)
     assert not results.accepted.any()
     assert torch.equal(results.positions[0], there)
     assert results.log_ratios[0].tolist() == pytest.approx([expected] * len(blocks), nan_ok=True)
+
+
+@on_every_engine
+def test_no_move_elsewhere_is_accepted_while_a_row_is_impossible(engine):
+    """The block in question moves its unit on the second row only, where all is well."""
+    huge, large = 1e200, 1e150
+    model = BayesianMLP([2, 2, 1], [1.0, large], activation="relu", likelihood="normal")
+    x = torch.tensor([[huge, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    groups = [(0,), (3,), (1, 2, 4, 5), (6, 7, 8)]
+    blocks = Partition(tuple(Block(f"b{k}", group) for k, group in enumerate(groups)), 9)
+    values = {
+        "layer1.weight": torch.tensor([[0.0, 1.0], [0.0, 1.0]], dtype=torch.float64),
+        "layer1.bias": torch.zeros(2, dtype=torch.float64),
+        "layer2.weight": torch.ones(1, 2, dtype=torch.float64),
+        "layer2.bias": torch.zeros(1, dtype=torch.float64),
+    }
+    init_strategy = pyro.infer.autoguide.initialization.init_to_value(values=values)
+    y = torch.zeros(2, dtype=torch.float64)
+    run = start(engine, model, x, y, blocks=blocks, init_strategy=init_strategy, proposal_scale=0.1)
+    position = torch.cat([value.flatten() for value in values.values()])
+    move, leave = torch.zeros(9), torch.zeros(9)
+    move[3], leave[0], leave[3] = -0.5, -1.0, -0.5
+    never_first = [math.inf, -math.inf, math.inf, math.inf]
+    assert one_sweep(run, position, move, never_first).accepted[0, 1]
+    position[0] = 1.0  # the first row's output is a huge number, whose square is infinite
+    results = one_sweep(run, position, move, never_first)
+    assert results.log_ratios[0, 1] == -math.inf
+    assert not results.accepted.any()
+    # The first block leaves, and the second is judged as usual from where it led
+    results = one_sweep(run, position, leave, [0.0, -math.inf, math.inf, math.inf])
+    assert results.log_ratios[0, 0] == math.inf
+    assert results.log_ratios[0, 1].item() == pytest.approx((2.0**2 - 1.5**2 + 1.0 - 0.5**2) / 2)
+    assert results.accepted[0, :2].all()

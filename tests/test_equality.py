@@ -223,7 +223,7 @@ def test_rows_that_do_not_move_are_judged_alike(saturated):
 def test_skipping_rows_that_do_not_move_changes_nothing(saturated):
     """Against the same engine made to follow every row: far closer than single precision."""
     setup, engine = saturated, saturated.run.engine
-    noise = setup.noise(1, 60)
+    noise = setup.noise(1, 3_000)
     skipping, moved = engine.sweeps(setup.position[None], *noise), engine.moved_rows
     # No change is smaller than a negative share
     engine._plan = engine._plan._replace(unnoticed=-engine._plan.unnoticed)
