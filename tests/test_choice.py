@@ -1,3 +1,5 @@
+import re
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -54,7 +56,7 @@ def plain(x, y):
         pyro.sample("y", dist.Bernoulli(logits=(x @ weight.mT).squeeze(-1)), obs=y.float())
 
 
-class WithFactor(BayesianMLP):
+class ExtraSite(BayesianMLP):
     def __call__(self, x, y=None):
         pyro.sample("extra", dist.Normal(0.0, 1.0))
         return super().__call__(x, y)
@@ -78,7 +80,7 @@ AUTO = {
         "trace",
         "are none of",
     ),
-    "another latent site": (WithFactor([3, 2, 2]), "trace", "latent sites ['extra']"),
+    "another latent site": (ExtraSite([3, 2, 2]), "trace", "latent sites ['extra']"),
     "hierarchy": (Hierarchical([3, 1], likelihood="bernoulli"), "trace", "['spread']"),
     "scale unknown to fused": (
         BayesianMLP([3, 2, 1], likelihood="normal", observation_scale=dist.Weibull(1.0, 2.0)),
@@ -110,6 +112,19 @@ def test_a_named_engine_that_does_not_apply_is_refused(engine):
         chosen(plain, X, Y, engine=engine)
 
 
+def test_a_named_engine_says_what_it_does_not_know_and_what_else_there_is():
+    model, _, _ = AUTO["scale unknown to fused"]
+    message = (
+        "engine='fused' cannot run this model: the prior of its observation scale is Weibull; "
+        "engine='trace' runs any model, and 'auto' chooses"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        chosen(model, X, Y, engine="fused")
+    found, reason = chosen(model, X, Y, engine="feedforward")
+    assert found == "feedforward"
+    assert reason.startswith("asked for by engine='feedforward'; its log ratios were compared")
+
+
 def test_trace_runs_what_was_asked_of_it():
     assert chosen(BayesianMLP([3, 2, 2]), X, Y, engine="trace")[0] == "trace"
 
@@ -121,16 +136,17 @@ def test_unknown_engines_are_refused(engine):
 
 
 def test_a_layer_that_never_moves_the_likelihood_is_left_to_trace():
-    """With inputs of zero the blocks of weights alone change nothing that could be compared."""
-    model = BayesianMLP([3, 2, 2])
-    options = {"blocks": "site"}
-    zeros = torch.zeros(40, 3)
-    # The lowest layer's blocks are its weights and its biases; leave only the weights to look at
-    one_site = Net(has_bias=False)
-    found, why = chosen(one_site, zeros.double(), Y.double(), **options)
+    """With inputs of zero the weights of the first layer change nothing that could be compared."""
+    zeros = torch.zeros_like(X).double()
+    model = Net(has_bias=False)
+    found, why = chosen(model, zeros, Y.double())
     assert found == "trace"
-    assert "layers [1] changed the likelihood" in why
-    assert chosen(model, zeros, Y, **options)[0] == "fused"
+    assert "no candidate tried in layers [1] changed the likelihood" in why
+    for engine in ("fused", "feedforward"):
+        with pytest.raises(ValueError, match=f"'{engine}' cannot run this model: no candidate tri"):
+            chosen(model, zeros, Y.double(), engine=engine)
+    # A bias of the same layer does move it
+    assert chosen(Net(), zeros, Y.double(), blocks="site")[0] == "fused"
 
 
 # --- A user's own network ----------------------------------------------------------------------
@@ -153,6 +169,77 @@ def test_linear_layers_of_a_user_get_the_fast_path(has_bias, batch_size):
         assert len(values.unique(dim=0)) > 1
 
 
+class Layers(PyroModule):
+    """A loop over linear layers, of any widths and any likelihood."""
+
+    def __init__(self, widths, likelihood):
+        super().__init__()
+        self.likelihood = likelihood
+        self.names = [f"layer{number}" for number in range(1, len(widths))]
+        for name, fan_in, fan_out in zip(self.names, widths, widths[1:], strict=False):
+            layer = PyroModule[torch.nn.Linear](fan_in, fan_out, dtype=torch.float64)
+            for kind, value in list(layer.named_parameters()):
+                prior = dist.Normal(torch.zeros_like(value), 1.5).to_event(value.dim())
+                setattr(layer, kind, PyroSample(prior))
+            setattr(self, name, layer)
+        if likelihood == "normal":
+            one = torch.ones((), dtype=torch.float64)
+            self.spread = PyroSample(dist.Gamma(2 * one, 2 * one))
+
+    def forward(self, x, y=None):
+        plate = pyro.plate("data", len(x))
+        with plate as rows:
+            values, labels = x[rows], None if y is None else y[rows]
+        for name in self.names:
+            values = getattr(self, name)(values if name == "layer1" else values.sigmoid())
+        if self.likelihood == "categorical":
+            response = dist.Categorical(logits=values)
+        elif self.likelihood == "bernoulli":
+            response = dist.Bernoulli(logits=values.squeeze(-1))
+        else:
+            response = dist.Normal(values.squeeze(-1), self.spread)
+        with plate:
+            return pyro.sample("y", response, obs=labels)
+
+    def feedforward(self, x, y=None):
+        scale = "spread" if self.likelihood == "normal" else 1.0
+        activations = ["sigmoid"] * (len(self.names) - 1)
+        return Feedforward(x, self.names, activations, self.likelihood, scale)
+
+
+@pytest.mark.parametrize("batch_size", [None, 16])
+@pytest.mark.parametrize(
+    ("widths", "likelihood"),
+    [([3, 1], "bernoulli"), ([3, 5, 3], "categorical"), ([3, 2, 4, 1], "normal")],
+)
+def test_networks_of_a_user_take_the_same_decisions_on_every_engine(widths, likelihood, batch_size):
+    """Without tuning, draws are equal bit for bit where all decisions are."""
+    draws, rates, x = {}, set(), X.double()
+    y = torch.arange(40) % 3 if likelihood == "categorical" else Y.double()
+    for engine in ("auto", "feedforward", "trace"):
+        pyro.set_rng_seed(4)
+        kernel = FNBG(
+            Layers(widths, likelihood),
+            batch_size=batch_size,
+            adapt=False,
+            proposal_scale=0.5,
+            engine=engine,
+        )
+        mcmc = MCMC(kernel, num_samples=40, warmup_steps=1, disable_progbar=True)
+        mcmc.run(x, y)
+        draws[kernel.engine] = mcmc.get_samples()
+        rates.add(kernel.diagnostics()["acceptance rate"])
+    assert set(draws) == {"fused", "feedforward", "trace"}
+    (rate,) = rates
+    assert 0.05 < rate < 0.95
+    for name, values in draws["trace"].items():
+        if name == "spread":  # constrained by an exponential
+            assert torch.allclose(draws["fused"][name], values, rtol=1e-12)
+        else:
+            assert torch.equal(draws["fused"][name], values)
+            assert torch.equal(draws["feedforward"][name], values)
+
+
 # --- Statements that are wrong -----------------------------------------------------------------
 
 
@@ -169,49 +256,80 @@ class Doubled(BayesianMLP):
         return 2 * super().forward(parameters, x)
 
 
+class Stated(BayesianMLP):
+    """A network that states something else than it computes."""
+
+    statement = {}
+
+    def feedforward(self, x, y=None):
+        return super().feedforward(x, y)._replace(**self.statement)
+
+
+class Swapped(Stated):
+    statement = {"activations": ("tanh", "relu")}
+
+
+class ScaleDoubled(Stated):
+    statement = {"observation_scale": 1.0}
+
+
+class RowsTwice(BayesianMLP):
+    """Every row counts twice."""
+
+    def _response(self, outputs, scale, validate):
+        response = super()._response(outputs, scale, validate)
+        return Twice(response.logits, validate_args=False)
+
+
+class Twice(dist.Bernoulli):
+    def log_prob(self, value):
+        return 2 * super().log_prob(value)
+
+
 WRONG = {
     "activation": (stating(activations=["relu"]), X.double(), Y.double()),
+    "likelihood": (stating(likelihood="normal"), X.double(), Y.double()),
     "inputs transformed": (stating(inputs=2 * X.double()), X.double(), Y.double()),
     "rows permuted": (stating(inputs=X.double().flip(0)), X.double(), Y.double()),
     "logits doubled": (Doubled([3, 2, 1], likelihood="bernoulli"), X, Y),
+    "activations swapped": (Swapped([3, 4, 4, 2], activation=["relu", "tanh"]), X, Y),
+    "observation scale": (
+        ScaleDoubled([3, 2, 1], likelihood="normal", observation_scale=0.5),
+        X,
+        Y,
+    ),
+    "log likelihood doubled": (RowsTwice([3, 2, 1], likelihood="bernoulli"), X, Y),
 }
 
 
+@pytest.mark.parametrize("batch_size", [None, 10])
 @pytest.mark.parametrize("engine", ["auto", "fused", "feedforward"])
 @pytest.mark.parametrize(("model", "x", "y"), WRONG.values(), ids=WRONG)
-def test_a_wrong_statement_is_an_error_that_says_what_differs(engine, model, x, y):
-    with pytest.raises(
-        ValueError, match="and the model disagree: for a candidate of block"
-    ) as info:
-        chosen(model, x, y, engine=engine)
-    message = str(info.value)
-    assert "log prior changes by" in message
-    assert "log likelihood by" in message
-    assert "feedforward() must state what the model computes" in message
+def test_a_wrong_statement_is_an_error_that_says_what_differs(engine, model, x, y, batch_size):
+    with pytest.raises(ValueError, match="and the model disagree: for a candidate of b") as info:
+        chosen(model, x, y, engine=engine, batch_size=batch_size)
+    found = re.fullmatch(
+        r"engine '(\w+)' and the model disagree: for a candidate of block 'layer\d\.node\d' the "
+        r"model's log prior changes by (\S+) and its log likelihood by (\S+), but the engine's log "
+        r"ratio is (\S+): the model's feedforward\(\) must state what the model computes \(inputs, "
+        r"layers, activations, likelihood, observation_scale\); engine='trace' needs no statement",
+        str(info.value).replace("hidden.", "layer1.").replace("out.", "layer2."),
+    )
+    assert found, str(info.value)
+    assert found[1] == ("fused" if engine == "auto" else engine)
+    prior, likelihood, ratio = map(float, found.groups()[1:])
+    assert abs(prior + likelihood - ratio) > 1e-4
+    assert chosen(model, x, y, engine="trace")[0] == "trace"
 
 
-BROKEN = {
-    "no such layer": ({"layers": ["hiden", "out"]}, "names layer 'hiden', so there must be a site"),
-    "no layers": ({"layers": []}, "must name its layers"),
-    "too many activations": ({"activations": ["tanh", "tanh"]}, "one activation a hidden layer, 1"),
-    "likelihood": ({"likelihood": "poisson"}, "must give a likelihood of"),
-    "columns": ({"inputs": X.double()[:, :2]}, r"inputs of shape \(rows, 3\), got \(40, 2\)"),
-    "dtype": ({"inputs": X}, "of the parameters' dtype and device"),
-    "rows": ({"inputs": X.double()[:10]}, "inputs of all 40 rows of plate 'data', got 10"),
-    "scale": ({"observation_scale": "spread"}, "names the scalar site 'spread' as its scale"),
-}
+class WithFactor(BayesianMLP):
+    def __call__(self, x, y=None):
+        value = super().__call__(x, y)
+        pyro.factor("more", torch.tensor(-0.5))
+        return value
 
 
-@pytest.mark.parametrize(("changes", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_statement_that_contradicts_the_sites_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        chosen(stating(**changes), X.double(), Y.double())
-
-
-def test_feedforward_must_return_a_feedforward():
-    class Returning(Net):
-        def feedforward(self, x, y=None):
-            return x
-
-    with pytest.raises(ValueError, match=r"must return a Feedforward, got Tensor"):
-        chosen(Returning(), X.double(), Y.double())
+def test_a_factor_beside_the_rows_is_left_to_trace():
+    found, why = chosen(WithFactor([3, 2, 2]), X, Y)
+    assert found == "trace"
+    assert "its observed sites are ['obs', 'more'], and must be one" in why

@@ -9,19 +9,24 @@ from pathlib import Path
 
 import pytest
 
+from pyro_fnbg.engines import compiled
 from support import faults
-from support.faults import FAULTS, ROOT, Fault, assert_killed, assert_passes, run_fault
+from support.engines import ENGINES
+from support.faults import (
+    COMPILED,
+    FAULTS,
+    MISTAKES,
+    ROOT,
+    Fault,
+    assert_killed,
+    assert_passes,
+    run_fault,
+)
 
 # --- The package's faults ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(fault, id=fault.name, marks=[pytest.mark.slow] * fault.is_slow)
-        for fault in FAULTS
-    ],
-)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_noticed(fault):
     assert_killed(fault, run_fault(fault))
 
@@ -36,12 +41,25 @@ def test_names_are_unique():
     assert len(names) == len(set(names))
 
 
-@pytest.mark.slow  # the same tests run in the ordinary suite; here, each in a process of its own
-@pytest.mark.parametrize("fault", FAULTS[:1], ids=lambda fault: fault.name)
-def test_without_a_fault_the_named_tests_pass(fault):
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_every_mistake_is_put_into_every_engine(mistake, engine):
+    (fault,) = [fault for fault in FAULTS if fault.name == f"{mistake}-{engine}"]
+    assert fault.engine == engine
+
+
+def test_faults_in_compiled_code_are_known_to_be():
+    modules = {f"pyro_fnbg.engines.{Path(name).stem}" for name in compiled._SOURCES}
+    assert modules == COMPILED
+
+
+@pytest.mark.slow  # the same tests run in the ordinary suite; here, in a process of their own
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_without_a_fault_the_named_tests_pass(is_compiled):
     # Otherwise a test that fails for another reason in a process of its own would count as a kill.
-    named = sorted({fault.killed_by for fault in FAULTS})
-    assert_passes(fault, run_fault(fault.without_effect(), tests=named))
+    alike = [fault for fault in FAULTS if (fault.module in COMPILED) == is_compiled]
+    named = sorted({fault.killed_by for fault in alike})
+    assert_passes(alike[0], run_fault(alike[0].without_effect(), tests=named))
 
 
 # --- The harness, on a small package -----------------------------------------------------------

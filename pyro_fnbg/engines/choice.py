@@ -90,6 +90,8 @@ def choose_engine(
             reason = str(refusal)
             continue
         asked = f"asked for by engine={name!r}" if name != "auto" else "the fastest that applies"
+        if reason:
+            asked += f" (not a faster one: {reason})"
         return ChosenEngine(engine, f"{asked}; its log ratios were compared with the model's")
     if name != "auto":
         raise ValueError(
@@ -181,7 +183,9 @@ def _blocks_by_layer(network: Network, partition: Partition) -> dict[int, list[i
     for number, index in enumerate(partition.indices):
         layers.setdefault(int(network.places[index, 0].min()), []).append(number)
     return {
-        layer: [blocks[len(blocks) * i // BLOCKS_PER_LAYER] for i in range(BLOCKS_PER_LAYER)]
+        layer: sorted(
+            {blocks[len(blocks) * i // BLOCKS_PER_LAYER] for i in range(BLOCKS_PER_LAYER)}
+        )
         for layer, blocks in layers.items()
     }
 

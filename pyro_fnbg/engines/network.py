@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import torch
@@ -187,6 +188,11 @@ def _check_statement(net: Feedforward, layout: Layout) -> None:
             f"on {layout.sites[0].device}, got {inputs.dtype} on {inputs.device}"
         )
     scale = net.observation_scale
+    if isinstance(scale, bool) or not isinstance(scale, str | Real):
+        raise ValueError(
+            "feedforward() must give observation_scale as a number or the name of a site, "
+            f"got {scale!r}"
+        )
     if isinstance(scale, str) and shapes.get(scale) != ():
         raise ValueError(f"feedforward() names the scalar site {scale!r} as its scale: {found}")
 

@@ -6,7 +6,7 @@ of the file; nothing is written to the package. `assert_killed` then accepts onl
 with the fault loaded and failed by an assertion: a crash, a timeout or a broken run is no proof of
 power.
 
-To add a fault, append to `FAULTS` at the end of this file. To look at one by hand:
+To add a fault, append to one of the lists at the end of this file. To look at one by hand:
 ``PYRO_FNBG_FAULT=<name> python -m pytest <test>``.
 """
 
@@ -28,7 +28,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FAULT_VARIABLE = "PYRO_FNBG_FAULT"  # a name in FAULTS, or a whole fault as JSON
 REPORT_VARIABLE = "PYRO_FNBG_FAULT_REPORT"  # the file that takes one JSON record per event
-# Modules whose functions the fused engine compiles
+# Modules whose functions the fused engine compiles. With a fault in one of them nothing is
+# compiled: it is the same code, and small tests are over sooner
 COMPILED = {
     f"pyro_fnbg.engines.{name}"
     for name in ("compiled", "elementwise", "layers", "memory", "proposals")
@@ -46,7 +47,7 @@ class Fault:
         old: Text that occurs exactly once in the module's source; it may span lines.
         new: What stands there instead.
         killed_by: The pytest node id of the test that must fail, relative to the repository.
-        is_slow: Whether it is left to the slow tests, since it compiles the fused engine anew.
+        engine: The engine whose sweeps it makes wrong; "" where the mistake is outside of them.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Fault:
     old: str
     new: str
     killed_by: str
-    is_slow: bool = False
+    engine: str = ""
 
     def apply(self, source: str) -> str:
         """Return the faulty source."""
@@ -152,6 +153,9 @@ def install_requested() -> None:
         fault = by_name[request]
     if fault.module in sys.modules:
         raise RuntimeError(f"{fault.module} is already imported; install faults before it")
+    if fault.module in COMPILED:
+        # Compiled code is also kept on disk, by its sources there, which have no fault
+        os.environ["NUMBA_DISABLE_JIT"] = "1"
     sys.meta_path.insert(0, _FaultyFinder(fault))
     print(f"fault {fault.name!r} is in {fault.module}", file=sys.stderr)
 
@@ -200,10 +204,6 @@ def run_fault(fault: Fault, root: Path = ROOT, tests: Sequence[str] = ()) -> Fau
             "PYTHONPATH": os.pathsep.join(filter(None, search)),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        if fault.module in COMPILED:
-            # Compiled code is cached by its sources on disk, so a fault in it must neither meet nor
-            # leave any; and it need not run fast
-            environment |= {"NUMBA_CACHE_DIR": folder, "NUMBA_OPT": "1"}
         options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-m", ""]
         options += [] if tests else ["-x"]
         command = [sys.executable, "-m", "pytest", *(tests or [fault.killed_by]), *options]
@@ -273,55 +273,94 @@ _PROPOSE_STALE = """    stale: list[Tensor] = []
             density(stale[-1]).log_terms,
         )
 """
+_ACCEPT = """    if accepted:
+        for c in coordinates:
+            position[plan.coordinates[c]] = work.candidate[c]
+        if is_one_node:
+            accept_node(plan, work, block, count)
+        else:
+            accept_nodes(plan, work, block)
+"""
+_ACCEPT_ALL_NODES = """    if is_one_node:
+        accept_node(plan, work, block, count)
+    if accepted:
+        for c in coordinates:
+            position[plan.coordinates[c]] = work.candidate[c]
+        if not is_one_node:
+            accept_nodes(plan, work, block)
+"""
+_ACCEPT_ALL_POSITIONS = """    for c in coordinates:
+        position[plan.coordinates[c]] = work.candidate[c]
+    if accepted:
+        if is_one_node:
+            accept_node(plan, work, block, count)
+        else:
+            accept_nodes(plan, work, block)
+"""
 
-FAULTS: list[Fault] = [
-    Fault(
-        name="ratio-sign",
-        module="pyro_fnbg.step",
-        old="tiled_sum(log_terms - current_log_terms)",
-        new="tiled_sum(current_log_terms - log_terms)",
-        killed_by="tests/test_enumeration.py::"
-        "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant",
-    ),
-    Fault(
-        name="no-revert",
-        module="pyro_fnbg.step",
-        old="_select(accepted, proposal.candidate, state)",
-        new="proposal.candidate",
-        killed_by="tests/test_engines.py::test_rejected_blocks_leave_no_trace",
-    ),
-    Fault(
-        name="stale-proposal",
-        module="pyro_fnbg.step",
-        old=_PROPOSE,
-        new=_PROPOSE_STALE,
-        killed_by="tests/test_enumeration.py::"
-        "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant",
-    ),
-    Fault(
-        name="always-accept",
-        module="pyro_fnbg.step",
-        old="accepted = log_u < log_ratio",
-        new="accepted = log_ratio > -math.inf",
-        killed_by="tests/test_enumeration.py::"
-        "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant",
-    ),
-    Fault(
-        name="current-state-not-re-evaluated",
-        module="pyro_fnbg.engines.trace",
-        old="sweep(position, density, propose, log_u_sweep.to(device))",
-        new="sweep(position, (lambda p: states[-1]) if states else density, propose, "
-        "log_u_sweep.to(device))",
-        killed_by="tests/test_engines.py::test_the_current_position_is_judged_on_the_new_batch",
-    ),
-    Fault(
-        name="new-batch-for-each-block",
-        module="pyro_fnbg.density",
-        old="self.site_terms(position, rows).values()",
-        new="self.site_terms(position, rows if rows is None else torch.randperm("
-        "self._plan.num_rows)[: len(rows)]).values()",
-        killed_by="tests/test_engines.py::test_one_batch_serves_all_blocks_of_a_sweep",
-    ),
+# Tests that know the right answer by another way than the engines, by engine
+_REVERSIBLE = (
+    "tests/test_enumeration.py::"
+    "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant[{}]"
+)
+_INVARIANT = (
+    "tests/test_enumeration.py::"
+    "test_each_batch_leaves_prior_times_its_likelihood_invariant[2-full-{}]"
+)
+_NO_TRACE = "tests/test_engines.py::test_rejected_blocks_leave_no_trace[parts-7-dtype0-{}]"
+_NEW_BATCH = "tests/test_engines.py::test_the_current_position_is_judged_on_the_new_batch[{}]"
+# Two that build the engine past the check at set-up, by engine and case
+_BIT_BY_BIT = "tests/test_feedforward.py::test_rejected_blocks_leave_no_trace"
+_SWEEPS = "tests/test_seeded.py::test_sweeps_are_those_of_the_model[{}-{}]"
+
+# Every one of these is put into every engine, as the fault "MISTAKE-ENGINE"
+MISTAKES = (
+    "ratio-sign",
+    "no-revert",
+    "stale-proposal",
+    "always-accept",
+    "current-state-not-re-evaluated",
+    "wrong-rows",
+    "likelihood-factor-dropped",
+    "prior-scaled-with-the-likelihood",
+    "prior-dropped",
+    "jacobian-dropped",
+    "noise-shared-between-chains",
+)
+
+
+def _in_step(mistake: str, old: str, new: str, of_trace: str, of_feedforward: str) -> list[Fault]:
+    """Put a mistake into ``step.py``, which two engines share; each has to notice it."""
+    tests = {"trace": of_trace, "feedforward": of_feedforward}
+    return [
+        Fault(f"{mistake}-{name}", "pyro_fnbg.step", old, new, test.format(name), name)
+        for name, test in tests.items()
+    ]
+
+
+def _in_trace(mistake: str, module: str, old: str, new: str, test: str) -> Fault:
+    killed_by = test.format("trace")
+    return Fault(f"{mistake}-trace", f"pyro_fnbg.{module}", old, new, killed_by, "trace")
+
+
+def _in_feedforward(mistake: str, old: str, new: str, case: str) -> Fault:
+    killed_by = case.format("feedforward") if "::" in case else _SWEEPS.format("feedforward", case)
+    return Fault(
+        f"{mistake}-feedforward",
+        "pyro_fnbg.engines.feedforward",
+        old,
+        new,
+        killed_by,
+        "feedforward",
+    )
+
+
+def _in_fused(mistake: str, module: str, old: str, new: str, case: str) -> Fault:
+    killed_by = case if "::" in case else _SWEEPS.format("fused", case)
+    return Fault(f"{mistake}-fused", f"pyro_fnbg.engines.{module}", old, new, killed_by, "fused")
+
+
+_GENERAL = [
     Fault(
         name="first-batch-for-ever",
         module="pyro_fnbg.run",
@@ -330,30 +369,7 @@ FAULTS: list[Fault] = [
         killed_by="tests/test_kernel.py::test_every_sweep_has_the_next_batch",
     ),
     Fault(
-        name="likelihood-scale-dropped",
-        module="pyro_fnbg.density",
-        old="plan.factor * plan.batch_size / plan.num_rows",
-        new="plan.batch_size / plan.num_rows",
-        killed_by="tests/test_enumeration.py::"
-        "test_each_batch_leaves_prior_times_its_likelihood_invariant",
-    ),
-    Fault(
-        name="prior-scaled-with-the-likelihood",
-        module="pyro_fnbg.density",
-        old='if message["is_observed"] and any(',
-        new='if message["name"] or any(',
-        killed_by="tests/test_enumeration.py::"
-        "test_each_batch_leaves_prior_times_its_likelihood_invariant",
-    ),
-    Fault(
-        name="jacobian-dropped",
-        module="pyro_fnbg.density",
-        old="return scorer.log_probs | jacobians",
-        new="return scorer.log_probs",
-        killed_by="tests/test_density.py::test_a_change_of_variables_integrates_to_one",
-    ),
-    Fault(
-        name="noise-shared-between-chains",
+        name="noise-shared-between-chains-of-a-run",
         module="pyro_fnbg.seeds",
         old="key = ChainKey(mark.key.seed, mark.key.chain + 1)",
         new="key = mark.key",
@@ -395,159 +411,278 @@ FAULTS: list[Fault] = [
         new="value",
         killed_by="tests/test_interop.py::test_models_that_subsample_themselves_give_all_rows",
     ),
-    Fault(
-        name="ratio-sign-feedforward",
-        module="pyro_fnbg.step",
-        old="tiled_sum(log_terms - current_log_terms)",
-        new="tiled_sum(current_log_terms - log_terms)",
-        killed_by="tests/test_enumeration.py::"
-        "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant[feedforward]",
+]
+
+_IN_STEP = [
+    *_in_step(
+        "ratio-sign",
+        "tiled_sum(log_terms - current_log_terms)",
+        "tiled_sum(current_log_terms - log_terms)",
+        _REVERSIBLE,
+        _REVERSIBLE,
     ),
-    Fault(
-        name="always-accept-feedforward",
-        module="pyro_fnbg.step",
-        old="accepted = log_u < log_ratio",
-        new="accepted = log_ratio > -math.inf",
-        killed_by="tests/test_feedforward.py::test_rejected_blocks_leave_no_trace",
+    *_in_step(
+        "no-revert",
+        "_select(accepted, proposal.candidate, state)",
+        "proposal.candidate",
+        _NO_TRACE,
+        _BIT_BY_BIT,
     ),
-    Fault(
-        name="no-revert-feedforward",
-        module="pyro_fnbg.step",
-        old="_select(accepted, proposal.candidate, state)",
-        new="proposal.candidate",
-        killed_by="tests/test_feedforward.py::test_rejected_blocks_leave_no_trace",
+    *_in_step(
+        "stale-proposal",
+        "proposal = propose(state, block)",
+        "proposal = propose(proposal.candidate if block else state, block)",
+        _REVERSIBLE,
+        _BIT_BY_BIT,
     ),
-    Fault(
-        name="feedforward-wrong-column",
-        module="pyro_fnbg.engines.feedforward",
-        old="layer + 1)[..., node : node + 1]",
-        new="layer + 1)[..., :1]",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-classes]",
-        is_slow=False,
-    ),
-    Fault(
-        name="feedforward-labels-of-another-batch",
-        module="pyro_fnbg.engines.feedforward",
-        old="inputs[rows], labels[rows]",
-        new="inputs[rows], labels[rows - rows.min()]",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-classes]",
-        is_slow=False,
-    ),
-    Fault(
-        name="feedforward-factor-dropped",
-        module="pyro_fnbg.engines.feedforward",
-        old="(terms * net.factor)",
-        new="terms",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-scale]",
-        is_slow=False,
-    ),
-    Fault(
-        name="feedforward-jacobian-dropped",
-        module="pyro_fnbg.engines.feedforward",
-        old=" + jacobian.double()",
-        new="",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-scale]",
-        is_slow=False,
-    ),
-    Fault(
-        name="feedforward-prior-dropped",
-        module="pyro_fnbg.engines.feedforward",
-        old="torch.cat([log_prior, candidate.log_lik], -1)",
-        new="torch.cat([current_log_prior, candidate.log_lik], -1)",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[feedforward-deep]",
-        is_slow=False,
-    ),
-    Fault(
-        name="fused-ratio-sign",
-        module="pyro_fnbg.engines.elementwise",
-        old="np.float64(new[r]) - np.float64(old[index[r]])",
-        new="np.float64(old[index[r]]) - np.float64(new[r])",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-deep]",
-        is_slow=False,
-    ),
-    Fault(
-        name="fused-always-accept",
-        module="pyro_fnbg.engines.compiled",
-        old="accepted = log_u < log_ratio",
-        new="accepted = log_ratio > -math.inf",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-deep]",
-        is_slow=True,
-    ),
-    Fault(
-        name="fused-stale-proposal",
-        module="pyro_fnbg.engines.compiled",
-        old="    if accepted:\n"
-        "        for c in coordinates:\n"
-        "            position[plan.coordinates[c]] = work.candidate[c]\n",
-        new="    for c in coordinates:\n"
-        "        position[plan.coordinates[c]] = work.candidate[c]\n"
-        "    if accepted:\n",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-classes]",
-        is_slow=True,
-    ),
-    Fault(
-        name="fused-no-revert",
-        module="pyro_fnbg.engines.proposals",
-        old="position[plan.coordinates[c]] = work.kept[c]",
-        new="position[plan.coordinates[c]] = work.candidate[c]",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-layers]",
-        is_slow=True,
-    ),
-    Fault(
-        name="fused-labels-of-another-batch",
-        module="pyro_fnbg.engines.compiled",
-        old="data.labels[rows[r], k]",
-        new="data.labels[r, k]",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-classes]",
-        is_slow=True,
-    ),
-    Fault(
-        name="fused-factor-dropped",
-        module="pyro_fnbg.engines.layers",
-        old="observation_scale(plan, position), plan.factor,",
-        new="observation_scale(plan, position), 1.0,",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-scale]",
-        is_slow=True,
-    ),
-    Fault(
-        name="fused-jacobian-dropped",
-        module="pyro_fnbg.engines.memory",
-        old="c[0] = 1.0  # the Jacobian",
-        new="c[0] = 0.0",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-scale]",
-        is_slow=True,
-    ),
-    Fault(
-        name="fused-prior-dropped",
-        module="pyro_fnbg.engines.compiled",
-        old="-float(plan.half_precisions[at]) * error * error",
-        new="0.0 * error",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-deep]",
-        is_slow=True,
-    ),
-    Fault(
-        name="fused-own-node-kept-on-moved-rows-alone",
-        module="pyro_fnbg.engines.proposals",
-        old="    for r in range(work.pre.shape[1]):\n        work.pre[unit, r] = work.new_pre[r]\n",
-        new="    for r in range(count):\n"
-        "        work.pre[unit, work.moved[r]] = work.new_pre[work.moved[r]]\n",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-saturated]",
-        is_slow=False,
-    ),
-    Fault(
-        name="fused-stale-activations",
-        module="pyro_fnbg.engines.proposals",
-        old="    work.state[1] = min(work.state[1], layer)\n",
-        new="",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-deep]",
-        is_slow=True,
-    ),
-    Fault(
-        name="fused-rows-that-moved-left-out",
-        module="pyro_fnbg.engines.proposals",
-        old="<= work.least[r] else 1",
-        new="<= 1e-3 else 1",
-        killed_by="tests/test_seeded.py::test_sweeps_are_those_of_the_model[fused-classes]",
-        is_slow=True,
+    *_in_step(
+        "always-accept",
+        "accepted = log_u < log_ratio",
+        "accepted = log_ratio > -math.inf",
+        _REVERSIBLE,
+        _BIT_BY_BIT,
     ),
 ]
+
+_IN_TRACE = [
+    _in_trace("stale-likelihood", "step", _PROPOSE, _PROPOSE_STALE, _REVERSIBLE),
+    _in_trace(
+        "current-state-not-re-evaluated",
+        "engines.trace",
+        "sweep(position, density, propose, log_u_sweep.to(device))",
+        "sweep(position, (lambda p: states[-1]) if states else density, propose, "
+        "log_u_sweep.to(device))",
+        _NEW_BATCH,
+    ),
+    _in_trace(
+        "wrong-rows",
+        "density",
+        "self.site_terms(position, rows).values()",
+        "self.site_terms(position, rows if rows is None else torch.randperm("
+        "self._plan.num_rows)[: len(rows)]).values()",
+        "tests/test_engines.py::test_one_batch_serves_all_blocks_of_a_sweep",
+    ),
+    _in_trace(
+        "likelihood-factor-dropped",
+        "density",
+        "plan.factor * plan.batch_size / plan.num_rows",
+        "plan.batch_size / plan.num_rows",
+        _INVARIANT,
+    ),
+    _in_trace(
+        "prior-scaled-with-the-likelihood",
+        "density",
+        'if message["is_observed"] and any(',
+        'if message["name"] or any(',
+        _INVARIANT.replace("full", "batch"),
+    ),
+    _in_trace(
+        "prior-dropped",
+        "density",
+        'if message["mask"] is False or',
+        'if message["mask"] is False or not message["is_observed"] or',
+        _REVERSIBLE,
+    ),
+    _in_trace(
+        "jacobian-dropped",
+        "density",
+        "return scorer.log_probs | jacobians",
+        "return scorer.log_probs",
+        "tests/test_density.py::test_a_change_of_variables_integrates_to_one",
+    ),
+    _in_trace(
+        "noise-shared-between-chains",
+        "engines.trace",
+        "zip(positions, z, log_u, scales, strict=True)",
+        "zip(positions, z[:1].expand_as(z), log_u, scales, strict=True)",
+        "tests/test_feedforward.py::test_same_decisions_as_the_trace_engine[xor]",
+    ),
+]
+
+_IN_FEEDFORWARD = [
+    _in_feedforward(
+        "current-state-not-re-evaluated",
+        "sweep(positions, evaluate, propose, log_u[:, number])",
+        "sweep(positions, (lambda p: state) if results else evaluate, propose, log_u[:, number])",
+        _NEW_BATCH,
+    ),
+    _in_feedforward(
+        "wrong-rows",
+        "inputs[rows], labels[rows]",
+        "inputs[rows], labels[rows - rows.min()]",
+        "classes",
+    ),
+    _in_feedforward("likelihood-factor-dropped", "(terms * net.factor)", "terms", "scale"),
+    _in_feedforward(
+        "prior-scaled-with-the-likelihood",
+        "self._log_normalizers - 0.5 * errors.square()",
+        "(self._log_normalizers - 0.5 * errors.square()) * self._network.factor",
+        "scale",
+    ),
+    _in_feedforward(
+        "prior-dropped",
+        "torch.cat([log_prior, candidate.log_lik], -1)",
+        "torch.cat([current_log_prior, candidate.log_lik], -1)",
+        "deep",
+    ),
+    _in_feedforward("jacobian-dropped", " + jacobian.double()", "", "scale"),
+    _in_feedforward(
+        "noise-shared-between-chains",
+        "increments(z[:, number], scales,",
+        "increments(z[:1, number].expand_as(z[:, number]), scales,",
+        "deep",
+    ),
+    _in_feedforward(
+        "wrong-column", "layer + 1)[..., node : node + 1]", "layer + 1)[..., :1]", "classes"
+    ),
+    _in_feedforward(
+        "rank-one-update-of-the-wrong-sign",
+        "activation(moved) - activation(row)",
+        "activation(row) - activation(moved)",
+        "classes",
+    ),
+    _in_feedforward(
+        "layers-above-the-next-not-renewed",
+        "return (*pre, torch.addcmul(above[0], outgoing, activation(moved) - activation(row)))",
+        "return (*pre, torch.addcmul(above[0], outgoing, activation(moved) - activation(row)), "
+        "*above[1:])",
+        "classes",
+    ),
+    _in_feedforward(
+        "wrong-outgoing-weights",
+        "outgoing = self._weight(state.position, layer + 1)",
+        "outgoing = self._weight(state.position - state.position[:1], layer + 1)",
+        "deep",
+    ),
+    _in_feedforward(
+        "bias-left-out",
+        "if node.bias is not None:",
+        "if node.bias is not None and layer == 1:",
+        "deep",
+    ),
+]
+
+_IN_FUSED = [
+    _in_fused(
+        "ratio-sign",
+        "elementwise",
+        "np.float64(new[r]) - np.float64(old[index[r]])",
+        "np.float64(old[index[r]]) - np.float64(new[r])",
+        "deep",
+    ),
+    # Restored is the position where several nodes are displaced, and what is kept where one is
+    _in_fused(
+        "no-revert",
+        "proposals",
+        "position[plan.coordinates[c]] = work.kept[c]",
+        "position[plan.coordinates[c]] = work.candidate[c]",
+        "layers",
+    ),
+    _in_fused("rejected-nodes-kept", "compiled", _ACCEPT, _ACCEPT_ALL_NODES, "deep"),
+    _in_fused("stale-proposal", "compiled", _ACCEPT, _ACCEPT_ALL_POSITIONS, "classes"),
+    _in_fused(
+        "always-accept",
+        "compiled",
+        "accepted = log_u < log_ratio",
+        "accepted = log_ratio > -math.inf",
+        "deep",
+    ),
+    _in_fused(
+        "current-state-not-re-evaluated",
+        "layers",
+        "if first == 0:",
+        "if first == 0 and work.state[3] == 0:",
+        "classes",
+    ),
+    _in_fused(
+        "labels-of-the-last-batch",
+        "compiled",
+        "work.labels[k, r] = data.labels[rows[r], k]",
+        "work.labels[k, r] = work.labels[k, r] if work.state[3] else data.labels[rows[r], k]",
+        "classes",
+    ),
+    _in_fused("wrong-rows", "compiled", "data.labels[rows[r], k]", "data.labels[r, k]", "classes"),
+    _in_fused(
+        "labels-of-rows-that-did-not-move",
+        "proposals",
+        "work.label_tile[k, r] = work.labels[k, moved[r]]",
+        "work.label_tile[k, r] = work.labels[k, start + r]",
+        "saturated",
+    ),
+    _in_fused(
+        "likelihood-factor-dropped",
+        "layers",
+        "observation_scale(plan, position), plan.factor,",
+        "observation_scale(plan, position), 1.0,",
+        "scale",
+    ),
+    _in_fused(
+        "likelihood-factor-dropped-at-the-start",
+        "compiled",
+        "plan.factor, work.scratch[:n], work.log_lik",
+        "1.0, work.scratch[:n], work.log_lik",
+        "scale",
+    ),
+    _in_fused(
+        "prior-scaled-with-the-likelihood",
+        "memory",
+        "half_precisions=(0.5 / ",
+        "half_precisions=(0.5 * network.factor / ",
+        "scale",
+    ),
+    _in_fused(
+        "prior-dropped",
+        "compiled",
+        "-float(plan.half_precisions[at]) * error * error",
+        "0.0 * error",
+        "deep",
+    ),
+    _in_fused("prior-mean-dropped", "compiled", "value - plan.prior_locs[at]", "value", "layers"),
+    _in_fused("jacobian-dropped", "memory", "c[0] = 1.0  # the Jacobian", "c[0] = 0.0", "scale"),
+    _in_fused("noise-shared-between-chains", "fused", "z[chain]", "z[0]", "deep"),
+    _in_fused(
+        "own-node-kept-on-moved-rows-alone",
+        "proposals",
+        "    for r in range(work.pre.shape[1]):\n        work.pre[unit, r] = work.new_pre[r]\n",
+        "    for r in range(count):\n"
+        "        work.pre[unit, work.moved[r]] = work.new_pre[work.moved[r]]\n",
+        "saturated",
+    ),
+    _in_fused(
+        "stale-activations",
+        "proposals",
+        "    work.state[1] = min(work.state[1], layer)\n",
+        "",
+        "deep",
+    ),
+    _in_fused(
+        "stale-pre-activations",
+        "proposals",
+        "    work.state[0] = min(work.state[0], layer + 1)\n",
+        "",
+        "deep",
+    ),
+    _in_fused(
+        "stale-layers-after-several-nodes",
+        "proposals",
+        "    work.state[0] = min(work.state[0], max(layer - 1, 1))\n",
+        "",
+        "mixed",
+    ),
+    _in_fused(
+        "rows-that-moved-left-out",
+        "proposals",
+        "<= work.least[r] else 1",
+        "<= 1e-3 else 1",
+        "classes",
+    ),
+    _in_fused(
+        "work-memory-shared-between-chains",
+        "fused",
+        "self._works[chain],",
+        "self._works[0],",
+        "tests/test_seeded.py::test_fused_chains_work_in_memory_of_their_own",
+    ),
+]
+
+FAULTS: list[Fault] = [*_GENERAL, *_IN_STEP, *_IN_TRACE, *_IN_FEEDFORWARD, *_IN_FUSED]

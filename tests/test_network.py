@@ -1,0 +1,451 @@
+"""What is read of a model's structure, and what is refused, by its message."""
+
+import math
+import re
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyro_fnbg import FNBG, BayesianMLP, Feedforward
+from pyro_fnbg.engines.network import NotFeedforward, read_network
+
+ROWS = 12
+X = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(1))
+Y = torch.arange(ROWS) % 2
+
+
+def read(model, x=X, y=Y, **options):
+    pyro.set_rng_seed(0)
+    kernel = FNBG(model, engine="trace", **options)
+    kernel.setup(0, x, y)
+    run = kernel._run
+    return read_network(model, (x, y), {}, run.sites, run.plan), run
+
+
+def normal(*shape, scale=1.0):
+    return dist.Normal(torch.zeros(shape), scale).to_event(len(shape))
+
+
+class Small:
+    """Two layers, written out, with what a test changes of it as attributes."""
+
+    shapes = {"a.weight": (2, 3), "a.bias": (2,), "b.weight": (1, 2), "b.bias": (1,)}
+    statement = {}
+    plate = {}
+
+    def __init__(self, **changes):
+        vars(self).update(changes)
+
+    def prior(self, name, shape):
+        return normal(*shape)
+
+    def parameters(self):
+        return {
+            name: pyro.sample(name, self.prior(name, shape)) for name, shape in self.shapes.items()
+        }
+
+    def logits(self, x, values):
+        hidden = x @ values["a.weight"].mT + values.get("a.bias", 0.0)
+        outputs = hidden.tanh() @ values["b.weight"].reshape(-1, 2).mT + values.get("b.bias", 0.0)
+        return outputs.squeeze(-1)
+
+    def __call__(self, x, y):
+        values = self.parameters()
+        with pyro.plate("data", len(x), **self.plate) as rows:
+            logits = self.logits(x[rows], values)
+            pyro.sample("y", dist.Bernoulli(logits=logits), obs=y[rows].to(x.dtype))
+
+    def feedforward(self, x, y):
+        return Feedforward(x, ["a", "b"], ["tanh"], "bernoulli")._replace(**self.statement)
+
+
+# --- What is read ------------------------------------------------------------------------------
+
+
+def test_classes():
+    model = BayesianMLP(
+        [3, 4, 2],
+        prior_scale=[1.0, 2.0],
+        prior_loc=[0.5, -0.5],
+        bias_prior_scale=[3.0, 4.0],
+        bias_prior_loc=[0.1, 0.2],
+        activation="relu",
+    )
+    net, run = read(model, batch_size=4, likelihood_scale="full")
+    assert (net.widths, net.num_layers) == ((3, 4, 2), 2)
+    assert (net.activations, net.likelihood, net.factor) == (("relu",), "categorical", 3.0)
+    assert (net.weight_starts, net.bias_starts) == ((0, 16), (12, 24))
+    assert net.inputs.data_ptr() == X.data_ptr()
+    assert torch.equal(net.labels, Y)
+    assert net.prior_locs.dtype == net.prior_scales.dtype == torch.float64
+    means, sizes = [0.5, 0.1, -0.5, 0.2], [1.0, 3.0, 2.0, 4.0]
+    counts = torch.tensor([12, 4, 8, 2])
+    assert torch.allclose(
+        net.prior_locs, torch.tensor(means).double().repeat_interleave(counts), atol=1e-7
+    )
+    assert torch.equal(net.prior_scales, torch.tensor(sizes).double().repeat_interleave(counts))
+    assert (net.scale_coordinate, net.scale_prior, net.observation_scale) == (None, None, 1.0)
+    expected = dist.Normal(net.prior_locs, net.prior_scales).log_prob(net.prior_locs).sum()
+    assert float(net.log_prior_constant) == pytest.approx(float(expected), abs=1e-12)
+    for block in run.partition.blocks:
+        layer, node, inputs = net.places[list(block.index)].unbind(-1)
+        assert set(layer.tolist()) == {block.layer}
+        assert set(node.tolist()) == {block.node - 1}
+        assert inputs.tolist() == [*range(net.widths[block.layer - 1]), -1]
+
+
+@pytest.mark.parametrize(
+    "labels", [Y, Y.bool(), Y.double(), Y.unsqueeze(-1)], ids=["long", "bool", "double", "column"]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_labels_of_two_classes(labels, dtype):
+    net, _ = read(BayesianMLP([3, 2, 1], likelihood="bernoulli"), X.to(dtype), labels)
+    assert torch.equal(net.labels, Y.to(dtype))
+    assert net.labels.dtype == net.inputs.dtype == dtype
+
+
+def test_labels_as_one_hot_rows():
+    net, _ = read(BayesianMLP([3, 2, 2]), y=torch.nn.functional.one_hot(Y, 2))
+    assert torch.equal(net.labels, Y)
+    assert net.labels.dtype == torch.long
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_regression_with_a_fixed_scale(outputs):
+    y = torch.randn(ROWS, outputs)
+    model = BayesianMLP([3, 2, outputs], likelihood="normal", observation_scale=0.7)
+    net, _ = read(model, y=y)
+    assert (net.likelihood, net.observation_scale, net.scale_coordinate) == ("normal", 0.7, None)
+    assert torch.equal(net.labels, y)
+
+
+def test_regression_with_a_sampled_scale():
+    prior = dist.HalfNormal(0.5)
+    net, _ = read(BayesianMLP([3, 1], likelihood="normal", observation_scale=prior), y=X[:, 0])
+    assert net.scale_coordinate == 4
+    assert net.scale_prior.scale == 0.5
+    assert net.prior_scales.tolist() == [1.0] * 4 + [math.inf]
+    assert float(net.log_prior_constant) == pytest.approx(-2 * math.log(2 * math.pi))
+    assert net.places.tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 2], [1, 0, -1], [2, 0, -1]]
+
+
+def test_layers_without_biases():
+    shapes = {name: shape for name, shape in Small.shapes.items() if name != "a.bias"}
+    net, _ = read(Small(shapes=shapes))
+    assert (net.weight_starts, net.bias_starts) == ((0, 6), (None, 8))
+    assert net.places[-1].tolist() == [2, 0, -1]
+
+
+def test_sites_in_another_order_than_the_layers():
+    order = ["b.bias", "a.weight", "b.weight", "a.bias"]
+    model = Small(
+        shapes={name: Small.shapes[name] for name in order},
+        prior=lambda name, shape: normal(*shape, scale=1.0 + order.index(name)),
+    )
+    net, _ = read(model)
+    assert net.widths == (3, 2, 1)
+    assert (net.weight_starts, net.bias_starts) == ((1, 7), (9, 0))
+    assert net.prior_scales.tolist() == [1.0] + [2.0] * 6 + [3.0] * 2 + [4.0] * 2
+    assert net.places[:, 0].tolist() == [2] + [1] * 6 + [2] * 2 + [1] * 2
+
+
+def test_a_model_that_subsamples_itself():
+    """All rows are read, though a run of the model sees but five."""
+    net, run = read(Small(plate={"subsample_size": 5}))
+    assert run.plan.batch_size == 5
+    assert net.factor == ROWS / 5
+    assert len(net.inputs) == ROWS
+    assert torch.equal(net.labels, Y.float())
+
+
+class WithoutPlate(Small):
+    def __call__(self, x, y):
+        logits = self.logits(x, self.parameters())
+        pyro.sample("y", dist.Bernoulli(logits=logits).to_event(1), obs=y.to(x.dtype))
+
+
+def test_a_model_without_a_plate():
+    net, run = read(WithoutPlate())
+    assert run.plan.plate is None
+    assert net.factor == 1.0
+    assert torch.equal(net.labels, Y.float())
+
+
+@pytest.mark.parametrize(
+    "model", [Small(plate={"subsample_size": 5}), WithoutPlate()], ids=["subsampled", "no plate"]
+)
+@pytest.mark.parametrize("engine", ["feedforward", "fused"])
+def test_such_models_run_as_the_model_itself_does(model, engine):
+    torch.set_default_dtype(torch.float64)  # of the priors
+    draws = []
+    for name in (engine, "trace"):
+        pyro.set_rng_seed(0)
+        kernel = FNBG(model, engine=name, proposal_scale=0.5, adapt=False)
+        kernel.setup(0, X.double(), Y)
+        params = kernel.initial_params
+        for _ in range(20):
+            params = kernel.sample(params)
+        draws.append(torch.cat([value.flatten() for value in params.values()]))
+        assert 0.05 < kernel.diagnostics()["acceptance rate"] < 0.95
+    assert torch.equal(*draws)
+
+
+# --- What no fast engine knows: the model itself is run ------------------------------------------
+
+
+class TwoObserved(Small):
+    def __call__(self, x, y):
+        super().__call__(x, y)
+        pyro.sample("more", dist.Normal(0.0, 1.0), obs=torch.tensor(0.5))
+
+
+class Unobserved(Small):
+    def __call__(self, x, y):
+        self.parameters()
+
+
+class ExtraLatent(Small):
+    def parameters(self):
+        pyro.sample("extra", dist.Normal(0.0, 1.0))
+        return super().parameters()
+
+
+class MixedDtypes(Small):
+    def prior(self, name, shape):
+        values = torch.zeros(shape, dtype=torch.float64 if name == "b.bias" else torch.float32)
+        return dist.Normal(values, 1.0).to_event(len(shape))
+
+    def logits(self, x, values):
+        return super().logits(x, {name: value.to(x.dtype) for name, value in values.items()})
+
+
+class Hierarchical(Small):
+    """The spread of the second layer's weights is the size of a first-layer bias."""
+
+    def parameters(self):
+        values = {}
+        for name, shape in self.shapes.items():
+            scale = 0.1 + values["a.bias"][0].abs() if name == "b.weight" else 1.0
+            values[name] = pyro.sample(name, normal(*shape, scale=scale))
+        return values
+
+
+def handled(handler):
+    """Put a handler around the prior of one site, or around the whole model's observed site."""
+
+    class Handled(Small):
+        def parameters(self):
+            values = super().parameters()
+            with handler():
+                values["a.bias"] = pyro.sample("a.bias", normal(2))
+            return values
+
+    shapes = {name: shape for name, shape in Small.shapes.items() if name != "a.bias"}
+    return Handled(shapes=shapes)
+
+
+def observed_under(handler):
+    class Handled(Small):
+        def __call__(self, x, y):
+            values = self.parameters()
+            with pyro.plate("data", len(x)) as rows, handler():
+                logits = self.logits(x[rows], values)
+                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y[rows].to(x.dtype))
+
+    return Handled()
+
+
+class Scaled(Small):
+    """Regression whose observation scale has the given prior."""
+
+    def __call__(self, x, y):
+        values = self.parameters()
+        scale = pyro.sample("spread", self.scale_prior(values))
+        with pyro.plate("data", len(x)) as rows:
+            means = self.logits(x[rows], values)
+            pyro.sample("y", dist.Normal(means, scale), obs=y[rows].to(x.dtype))
+
+    def feedforward(self, x, y):
+        return Feedforward(x, ["a", "b"], ["tanh"], "normal", "spread")
+
+
+UNKNOWN = {
+    "no statement": (lambda x, y: Small()(x, y), "has no method feedforward()"),
+    "two dtypes": (MixedDtypes(), "its latent sites have several dtypes"),
+    "another latent site": (ExtraLatent(), "latent sites ['extra'] are no weights or biases"),
+    "scale not stated": (
+        Scaled(
+            scale_prior=lambda values: dist.HalfNormal(1.0),
+            feedforward=lambda x, y: Feedforward(x, ["a", "b"], ["tanh"], "normal"),
+        ),
+        "latent sites ['spread'] are no weights or biases",
+    ),
+    "hierarchy": (Hierarchical(), "the prior of 'b.weight' depends on other sites"),
+    "other prior": (
+        Small(prior=lambda name, shape: dist.Laplace(torch.zeros(shape), 1.0).to_event(len(shape))),
+        "the prior of 'a.weight' is no independent Normal",
+    ),
+    "dependent prior": (
+        Small(
+            prior=lambda name, shape: (
+                dist.MultivariateNormal(torch.zeros(2), torch.eye(2))
+                if name == "a.bias"
+                else normal(*shape)
+            )
+        ),
+        "the prior of 'a.bias' is no independent Normal",
+    ),
+    "scaled prior": (
+        handled(lambda: pyro.poutine.scale(scale=0.5)),
+        "the prior of 'a.bias' is masked or scaled",
+    ),
+    "masked prior": (
+        handled(lambda: pyro.poutine.mask(mask=torch.tensor(True))),
+        "the prior of 'a.bias' is masked or scaled",
+    ),
+    "activation": (
+        Small(statement={"activations": [torch.sin]}),
+        "are none of ['sigmoid', 'tanh', 'relu', 'step', 'identity']",
+    ),
+    "scale that depends": (
+        Scaled(scale_prior=lambda values: dist.HalfNormal(0.1 + values["b.bias"][0].abs())),
+        "the prior of 'spread' is masked, scaled or depends on sites",
+    ),
+    "two observed sites": (TwoObserved(), "its observed sites are ['y', 'more'], and must be one"),
+    "scaled rows": (
+        observed_under(lambda: pyro.poutine.scale(scale=2.0)),
+        "its observed site 'y' is masked or scaled",
+    ),
+    "masked rows": (
+        observed_under(lambda: pyro.poutine.mask(mask=Y.bool())),
+        "its observed site 'y' is masked or scaled",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "reason"), UNKNOWN.values(), ids=UNKNOWN)
+def test_models_that_no_fast_engine_knows(model, reason):
+    with pytest.raises(NotFeedforward, match=re.escape(reason)):
+        read(model)
+    kernel = FNBG(model)
+    kernel.setup(0, X, Y)
+    assert kernel.engine == "trace"
+    assert reason in kernel.diagnostics()["reason for the engine"]
+
+
+@pytest.mark.filterwarnings("ignore:the model has no observed data")
+def test_a_model_without_observed_data():
+    with pytest.raises(NotFeedforward, match=r"its observed sites are \[\], and must be one"):
+        read(Unobserved())
+
+
+# --- Statements that contradict the sites --------------------------------------------------------
+
+
+SITES = "the latent sites are {'a.weight'"
+BROKEN = {
+    "no layers": ({"layers": []}, {}, ["must name its layers, got layers=[]"]),
+    "layers as text": ({"layers": "ab"}, {}, ["must name its layers, got layers='ab'"]),
+    "no such layer": (
+        {"layers": ["a", "c"], "activations": ["tanh"]},
+        {},
+        ["names layer 'c'", "'c.weight' of two dimensions, with 2 columns", SITES],
+    ),
+    "first layer unknown": (
+        {"layers": ["c", "b"]},
+        {},
+        ["names layer 'c'", "site 'c.weight' of two dimensions: the latent sites are"],
+    ),
+    "layers in another order": (
+        {"layers": ["b", "a"]},
+        {},
+        ["names layer 'a'", "'a.weight' of two dimensions, with 1 columns"],
+    ),
+    "weights of one dimension": (
+        {},
+        {"b.weight": (2,)},
+        ["names layer 'b'", "'b.weight' of two dimensions"],
+    ),
+    "shape of biases": ({}, {"b.bias": (1, 1)}, ["site 'b.bias' must have shape (1,)", SITES]),
+    "too few activations": ({"activations": []}, {}, ["one activation a hidden layer, 1, got []"]),
+    "activations as text": (
+        {"activations": "x"},
+        {},
+        ["one activation a hidden layer, 1, got 'x'"],
+    ),
+    "likelihood": (
+        {"likelihood": "poisson"},
+        {},
+        ["a likelihood of ('bernoulli', 'categorical', 'normal'), got 'poisson'"],
+    ),
+    "inputs no tensor": (
+        {"inputs": X.numpy()},
+        {},
+        ["must give inputs of shape (rows, 3), got ndarray"],
+    ),
+    "inputs of one dimension": (
+        {"inputs": X[:, 0]},
+        {},
+        ["must give inputs of shape (rows, 3), got (12,)"],
+    ),
+    "columns": ({"inputs": X[:, :2]}, {}, ["inputs of shape (rows, 3), got (12, 2)"]),
+    "dtype": (
+        {"inputs": X.double()},
+        {},
+        ["of the parameters' dtype and device, torch.float32 on cpu, got torch.float64 on cpu"],
+    ),
+    "scale of no site": (
+        {"observation_scale": "spread"},
+        {},
+        ["names the scalar site 'spread' as its scale", SITES],
+    ),
+    "scale of several numbers": (
+        {"observation_scale": "a.bias"},
+        {},
+        ["names the scalar site 'a.bias' as its scale", SITES],
+    ),
+    "rows": ({"inputs": X[:7]}, {}, ["inputs of all 12 rows of plate 'data', got 7"]),
+}
+
+
+@pytest.mark.parametrize(("statement", "shapes", "messages"), BROKEN.values(), ids=BROKEN)
+def test_statements_that_contradict_the_sites(statement, shapes, messages):
+    with pytest.raises(ValueError, match="^(feedforward|site)") as info:
+        read(Small(statement=statement, shapes=Small.shapes | shapes))
+    assert not isinstance(info.value, NotFeedforward)
+    for message in messages:
+        assert message in str(info.value)
+
+
+def test_a_statement_of_another_type():
+    model = Small(feedforward=lambda x, y: (x, ["a", "b"], ["tanh"], "bernoulli"))
+    with pytest.raises(ValueError, match=r"^feedforward\(\) must return a Feedforward, got tuple"):
+        read(model)
+
+
+def test_inputs_of_fewer_rows_than_a_model_without_a_plate_observes():
+    message = (
+        "observed site 'y' must have 1 value(s) for each of the 7 rows of inputs that "
+        "feedforward() gives, got shape (12,)"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(WithoutPlate(statement={"inputs": X[:7]}))
+
+
+def test_labels_of_fewer_columns_than_the_network_has_outputs():
+    model = BayesianMLP([3, 2], likelihood="normal")
+    net = Feedforward(X, ["layer1"], [], "normal")
+
+    class OneColumn(Small):
+        shapes = {"layer1.weight": (2, 3), "layer1.bias": (2,)}
+
+        def __call__(self, x, y):
+            values = self.parameters()
+            with pyro.plate("data", len(x)) as rows:
+                means = model.forward(values, x[rows]).sum(-1)
+                pyro.sample("y", dist.Normal(means, 1.0), obs=y[rows].to(x.dtype))
+
+    with pytest.raises(ValueError, match=r"must have 2 value\(s\) for each of the 12 rows"):
+        read(OneColumn(feedforward=lambda x, y: net))
