@@ -8,6 +8,8 @@ from pyro.infer import MCMC
 from pyro.nn import PyroModule, PyroSample
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
+from pyro_fnbg.engines.choice import _blocks_by_layer
+from pyro_fnbg.engines.network import read_network
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 2, (40,), generator=torch.Generator().manual_seed(2))
@@ -333,3 +335,20 @@ def test_a_factor_beside_the_rows_is_left_to_trace():
     found, why = chosen(WithFactor([3, 2, 2]), X, Y)
     assert found == "trace"
     assert "its observed sites are ['obs', 'more'], and must be one" in why
+
+
+@pytest.mark.parametrize("scale", [None, True, [1.0]])
+def test_a_scale_that_is_no_number_and_no_name_is_refused(scale):
+    with pytest.raises(ValueError, match="must give observation_scale as a number or the name"):
+        chosen(stating(observation_scale=scale), X.double(), Y.double())
+
+
+def test_a_layer_of_few_blocks_is_compared_once_a_try():
+    """Else a disagreement would count twice at once, though it has to come again to be one."""
+    pyro.set_rng_seed(0)
+    model = BayesianMLP([3, 2, 2])
+    kernel = FNBG(model, blocks="layer")
+    kernel.setup(0, X, Y)
+    run = kernel._run
+    network = read_network(model, (X, Y), {}, run.sites, run.plan)
+    assert _blocks_by_layer(network, run.partition) == {1: [0], 2: [1]}
