@@ -141,6 +141,21 @@ def assert_equal(name, results, expected, log_u, tolerance=1e-8):
         )
 
 
+def assert_judged_alike(setup, found, noise):
+    """Assert that the model judges each block of one chain alike, from the same state."""
+    rows, z, log_u, scales = noise
+    position = setup.position
+    for sweep in range(z.shape[1]):
+        results = SweepResults(*(values[0, sweep] for values in found))
+        batch = None if rows is None else rows[0, sweep]
+        drawn = SweepNoise(z[0, sweep], log_u[0, sweep])
+        expected = replay(
+            setup.run, setup.density, position, batch, drawn, scales[0], results.accepted
+        )
+        assert_follows(results, expected, drawn.log_u, TOLERANCES[setup.position.dtype])
+        position = results.positions
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_double_precision_same_noise_same_decisions(name):
     """1,000 sweeps in one call, which differ by rounding alone: nothing adds up."""
@@ -158,19 +173,10 @@ def test_double_precision_same_noise_same_decisions(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_single_precision_judges_each_block_alike_from_the_same_state(name, engine):
     setup = Setup(ALL[name], torch.float32, [engine])
-    rows, z, log_u, scales = setup.noise(1, 60)
-    found = setup.run.engine.sweeps(setup.position[None], rows, z, log_u, scales)
+    noise = setup.noise(1, 60)
+    found = setup.run.engine.sweeps(setup.position[None], *noise)
     assert found.positions.dtype == torch.float32
-    position = setup.position
-    for sweep in range(60):
-        results = SweepResults(*(values[0, sweep] for values in found))
-        batch = None if rows is None else rows[0, sweep]
-        noise = SweepNoise(z[0, sweep], log_u[0, sweep])
-        expected = replay(
-            setup.run, setup.density, position, batch, noise, scales[0], results.accepted
-        )
-        assert_follows(results, expected, noise.log_u, TOLERANCES[torch.float32])
-        position = results.positions
+    assert_judged_alike(setup, found, noise)
     assert 0.1 < found.accepted.double().mean() < 0.97
 
 
@@ -204,19 +210,11 @@ def saturated():
 def test_rows_that_do_not_move_are_judged_alike(saturated):
     """Large weights in single precision: the model itself sees no change there, either."""
     setup, engine = saturated, saturated.run.engine
-    rows, z, log_u, scales = setup.noise(1, 60)
-    found = engine.sweeps(setup.position[None], rows, z, log_u, scales)
+    noise = setup.noise(1, 60)
+    found = engine.sweeps(setup.position[None], *noise)
     in_layer_1 = torch.tensor([block.layer == 1 for block in setup.run.partition.blocks])
     assert (engine.moved_rows[..., in_layer_1] < ROWS / 2).double().mean() > 0.8
-    position = setup.position
-    for sweep in range(60):
-        results = SweepResults(*(values[0, sweep] for values in found))
-        noise = SweepNoise(z[0, sweep], log_u[0, sweep])
-        expected = replay(
-            setup.run, setup.density, position, None, noise, scales[0], results.accepted
-        )
-        assert_follows(results, expected, noise.log_u, TOLERANCES[torch.float32])
-        position = results.positions
+    assert_judged_alike(setup, found, noise)
     assert 0.05 < found.accepted.double().mean() < 0.95
 
 

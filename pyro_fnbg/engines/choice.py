@@ -81,9 +81,12 @@ def choose_engine(
     if name == "auto":
         candidates = ("feedforward",) if at.tries.is_cuda else ("fused", "feedforward")
     reason = ""
+    try:
+        network = read_network(model, args, kwargs, sites, plan)
+    except NotFeedforward as refusal:
+        reason, candidates = str(refusal), ()
     for candidate in candidates:
         try:
-            network = read_network(model, args, kwargs, sites, plan)
             engine = FAST[candidate](network, partition)
             _compare(engine, network, partition, density, sites.observed, at)
         except NotFeedforward as refusal:

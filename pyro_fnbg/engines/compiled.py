@@ -17,7 +17,19 @@ from numpy.typing import NDArray
 
 from pyro_fnbg.engines.elementwise import compiled, log_likelihood, sum_of_changes, total_of
 from pyro_fnbg.engines.layers import observation_scale, read_inputs, renew
-from pyro_fnbg.engines.memory import TILE, Data, Noise, Plan, Results, Work
+from pyro_fnbg.engines.memory import (
+    ACT,
+    FIRST_PIECE,
+    IS_FINITE,
+    LEAST,
+    PRE,
+    TILE,
+    Data,
+    Noise,
+    Plan,
+    Results,
+    Work,
+)
 from pyro_fnbg.engines.proposals import accept_node, accept_nodes, propose_node, propose_nodes
 
 __all__ = ["run_sweeps"]
@@ -86,7 +98,7 @@ def _block_step(
         log_ratio += sum_of_changes(
             work.new_log_lik[start : start + n], work.log_lik, work.moved[start : start + n]
         )
-    if not (math.isfinite(log_ratio) and work.state[3]):
+    if not (math.isfinite(log_ratio) and work.state[IS_FINITE]):
         log_ratio = _unusual_ratio(work, new_log_prior, log_prior, count)
     accepted = log_u < log_ratio
     if accepted:
@@ -96,8 +108,8 @@ def _block_step(
             accept_node(plan, work, block, count)
         else:
             accept_nodes(plan, work, block)
-        if not work.state[3]:
-            work.state[3] = math.isfinite(_log_likelihood(work))
+        if not work.state[IS_FINITE]:
+            work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
     return log_ratio, accepted, count
 
 
@@ -116,7 +128,7 @@ def _begin(plan: Plan, data: Data, work: Work, position: Array, rows: Array) -> 
     for r in range(len(rows)):
         for k in range(len(work.labels)):
             work.labels[k, r] = data.labels[rows[r], k]
-    work.state[0], work.state[1], work.state[2], work.state[4] = 1, 0, 0, 0
+    work.state[PRE], work.state[ACT], work.state[FIRST_PIECE], work.state[LEAST] = 1, 0, 0, 0
     read_inputs(plan, data, work, position, rows)
     top = len(plan.widths) - 1
     renew(plan, work, position, top, top - 1)
@@ -127,7 +139,7 @@ def _begin(plan: Plan, data: Data, work: Work, position: Array, rows: Array) -> 
             plan.likelihood, work.pre, outputs, start, work.labels, start, scale,
             plan.factor, work.scratch[:n], work.log_lik[start : start + n],
         )  # fmt: skip
-    work.state[3] = math.isfinite(_log_likelihood(work))
+    work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
 
 
 def _cached_by(sources: str) -> Callable[..., None]:

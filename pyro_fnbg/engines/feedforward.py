@@ -9,7 +9,6 @@ Layers count from 1, nodes and inputs from 0, as in ``Network.places``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -85,7 +84,7 @@ class FeedforwardEngine:
         self._activations = [ACTIVATIONS[name] for name in network.activations]
         self._prior_locs = network.prior_locs.to(device)
         self._prior_scales = network.prior_scales.to(device)
-        self._log_normalizers = -self._prior_scales.log() - 0.5 * math.log(2 * math.pi)
+        self._log_normalizers = network.log_normalizers.to(device)
         prior = network.scale_prior
         self._bijection = None if prior is None else biject_to(prior.support)
         self._places = [locate(network, index) for index in partition.indices]

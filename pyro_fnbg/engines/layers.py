@@ -12,9 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.engines.elementwise import activate, add_products, compiled, log_likelihood
-from pyro_fnbg.engines.memory import TILE, Data, Plan, Work
+from pyro_fnbg.engines.memory import ACT, FIRST_PIECE, PRE, TILE, Data, Plan, Work
 
-__all__ = ["find_deltas", "finish", "observation_scale", "pre_activations", "read_inputs", "renew"]
+__all__ = [
+    "find_deltas",
+    "finish",
+    "observation_scale",
+    "pre_activations",
+    "read_inputs",
+    "renew",
+    "take_tile",
+]
 
 Array = NDArray[Any]
 
@@ -52,7 +60,7 @@ def read_inputs(plan: Plan, data: Data, work: Work, position: Array, rows: Array
 
     The batch's rows are transposed a few at a time, and serve all pieces while they are in cache.
     """
-    first = work.state[2]
+    first = work.state[FIRST_PIECE]
     last = min(first + len(work.deltas), len(plan.piece_nodes))
     for start in range(0, len(rows), TILE):
         n = min(TILE, len(rows) - start)
@@ -83,10 +91,10 @@ def find_deltas(
 ) -> int:
     """Return where a block's deltas begin, after filling the memory anew if they are not there."""
     piece = plan.piece_starts[block]
-    if plan.piece_starts[block + 1] > work.state[2] + len(work.deltas):
-        work.state[2] = piece
+    if plan.piece_starts[block + 1] > work.state[FIRST_PIECE] + len(work.deltas):
+        work.state[FIRST_PIECE] = piece
         read_inputs(plan, data, work, position, rows)
-    return int(piece - work.state[2])
+    return int(piece - work.state[FIRST_PIECE])
 
 
 @compiled()
@@ -95,6 +103,15 @@ def observation_scale(plan: Plan, position: Array) -> float:
     if plan.scale_coordinate < 0:
         return plan.fixed_scale
     return math.exp(np.float64(position[plan.scale_coordinate]))
+
+
+@compiled()
+def take_tile(plan: Plan, work: Work, layer: int, start: int, n: int) -> None:
+    """Copy a layer's current pre-activations on n rows into ``pre_tile``."""
+    for k in range(plan.widths[layer]):
+        row, tile = work.pre[plan.first_units[layer] + k, start : start + n], work.pre_tile[k]
+        for r in range(n):
+            tile[r] = row[r]
 
 
 @compiled()
@@ -120,15 +137,15 @@ def renew(plan: Plan, work: Work, position: Array, pre: int, act: int) -> None:
     num_rows = work.pre.shape[1]
     for layer in range(1, pre + 1):
         units = plan.first_units[layer]
-        if layer > work.state[0]:
+        if layer > work.state[PRE]:
             below = plan.first_units[layer - 1]
             for start in range(0, num_rows, TILE):
                 n = min(TILE, num_rows - start)
                 pre_activations(
                     plan, position, layer, work.act, below, start, work.pre, units, start, n
                 )
-            work.state[0] = layer
-        if layer > work.state[1] and layer <= act:
+            work.state[PRE] = layer
+        if layer > work.state[ACT] and layer <= act:
             for k in range(units, units + plan.widths[layer]):
                 activate(plan.activations[layer], work.pre[k], work.act[k])
-            work.state[1] = layer
+            work.state[ACT] = layer

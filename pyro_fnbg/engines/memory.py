@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,11 @@ from pyro_fnbg.engines.network import Network, NotFeedforward
 from pyro_fnbg.structure import ACTIVATIONS, LIKELIHOODS
 
 __all__ = [
+    "ACT",
+    "FIRST_PIECE",
+    "IS_FINITE",
+    "LEAST",
+    "PRE",
     "TILE",
     "Data",
     "Noise",
@@ -30,6 +36,10 @@ TILE = 256  # rows that move up the layers together; their values stay in the fi
 
 # Bytes of first-layer increments times inputs held at a time, of one chain
 DELTA_BYTES = 2**27
+
+# Entries of Work.state: layers up to which pre and act are current, the first piece in deltas,
+# whether the log likelihood is finite, and the layer of the nodes that least is for (0: none)
+PRE, ACT, FIRST_PIECE, IS_FINITE, LEAST = range(5)
 
 Array = NDArray[Any]
 
@@ -101,10 +111,9 @@ class Work(NamedTuple):
     pre_tile: Array  # (widest, TILE)
     act_tile: Array  # (widest, TILE)
     increments: Array  # (P,) in the order of the blocks
-    candidate: Array  # (P,) the same, for these three
-    kept: Array  # (P,)
-    state: Array  # (4,) layers up to which pre and act are current; first piece in deltas; whether
-    # the log likelihood is finite
+    candidate: Array  # (P,) displaced coordinates, in the same order
+    kept: Array  # (P,) what they were
+    state: Array  # (5,) what holds at the moment: see PRE to LEAST
 
 
 class Results(NamedTuple):
@@ -114,32 +123,32 @@ class Results(NamedTuple):
     log_ratios: Array  # (K, B)
     accepted: Array  # (K, B)
     log_densities: Array  # (K,)
-    moved_rows: Array  # (K, B) rows on which a block changed its node's activation
+    moved_rows: Array  # (K, B) rows on which a candidate was followed up the layers
 
 
 def make_plan(network: Network, partition: Partition) -> Plan:
     """Turn network and blocks into the arrays that the compiled sweep reads."""
-    widths, top = network.widths, network.num_layers
+    widths = network.widths
     dtype = network.inputs.numpy().dtype
     scale_prior, scale_constant = _scale_prior(network.scale_prior)
     places = network.places.tolist()
     coordinates: list[int] = []
-    starts, layers, nodes = [0], [], []
-    piece_starts, pieces = [0], []
+    starts, layers, nodes = [0], list[int](), list[int]()
+    piece_starts, pieces = [0], list[tuple[int, int, int, int]]()
     for block in partition.blocks:
         # Layer by layer and node by node, in each the weights and then the bias
-        index = sorted(block.index, key=lambda at: (*places[at][:2], places[at][2] % (1 << 62)))
-        found = sorted({(places[at][0], places[at][1]) for at in index})
-        layers.append(found[0][0])
-        nodes.append(found[0][1] if len(found) == 1 and found[0][0] <= top else -1)
+        index = sorted(block.index, key=lambda at: (*places[at][:2], places[at][2] < 0, at))
+        layer, node = network.node_of(torch.tensor(index))
+        layers.append(layer)
+        nodes.append(-1 if node is None else node)
         first = len(coordinates)
-        for layer, node in found:
-            if layer == 1:
-                inputs = [places[at][2] for at in index if places[at][:2] == [1, node]]
-                has_bias = inputs[-1] < 0
-                size = len(inputs) - has_bias
-                pieces.append((node, first, size, first + size if has_bias else -1))
-                first += len(inputs)
+        in_layer_1 = [places[at] for at in index if places[at][0] == 1]
+        for number, piece in groupby(in_layer_1, key=lambda place: place[1]):
+            inputs = [place[2] for place in piece]
+            has_bias = inputs[-1] < 0
+            size = len(inputs) - has_bias
+            pieces.append((number, first, size, first + size if has_bias else -1))
+            first += len(inputs)
         coordinates += index
         starts.append(len(coordinates))
         piece_starts.append(len(pieces))
@@ -206,7 +215,7 @@ def _scale_prior(prior: Distribution | None) -> tuple[NDArray[np.float64], float
         c[1] = -0.5 * precision
     else:
         raise NotFeedforward(f"the prior of its observation scale is {type(prior).__name__}")
-    at_one = c[1] * 0 + c[2] + c[3] + c[4] + c[5] * np.log1p(c[6])
+    at_one = c[2] + c[3] + c[4] + c[5] * np.log1p(c[6])
     return c, float(prior.log_prob(torch.ones(()))) - float(at_one)
 
 

@@ -69,10 +69,22 @@ class Network:
         return len(self.widths) - 1
 
     @property
+    def log_normalizers(self) -> Tensor:
+        """What normalises each Normal prior, shape ``(num_params,)``; 0 where there is none."""
+        values = -(self.prior_scales.log() + 0.5 * math.log(2 * math.pi))
+        return torch.where(torch.isfinite(values), values, 0.0)
+
+    @property
     def log_prior_constant(self) -> Tensor:
-        """What normalises the Normal priors, shape ``()``."""
-        scales = self.prior_scales[torch.isfinite(self.prior_scales)]
-        return -(scales.log() + 0.5 * math.log(2 * math.pi)).sum()
+        """What normalises the Normal priors together, shape ``()``."""
+        return self.log_normalizers.sum()
+
+    def node_of(self, coordinates: Tensor) -> tuple[int, int | None]:
+        """Return the lowest layer of some coordinates, and the node that has them all, if one."""
+        layers, nodes, _ = self.places[coordinates].unbind(-1)
+        layer, node = int(layers.min()), int(nodes[0])
+        is_one = bool((layers == layer).all() and (nodes == node).all())
+        return layer, node if is_one and layer <= self.num_layers else None
 
     @cached_property
     def places(self) -> Tensor:
@@ -126,24 +138,29 @@ def read_network(
     others = sorted(set(shapes) - set(names) - {scale_site})
     if others:
         raise NotFeedforward(f"latent sites {others} are no weights or biases of its layers")
-    priors = _latents(model, args, kwargs)
-    again = _latents(model, args, kwargs)
+    messages = _messages(model, args, kwargs)
+    again = _messages(model, args, kwargs)
     locs, scales = [], []
     for site in layout.sites:
         if site.name == scale_site:
             locs.append(torch.zeros(1))
             scales.append(torch.full((1,), torch.inf))
             continue
-        loc, scale = _normal_prior(priors[site.name], site.name)
+        loc, scale = _normal_prior(messages[site.name], site.name)
         other_loc, other_scale = _normal_prior(again[site.name], site.name)
         if not (torch.equal(loc, other_loc) and torch.equal(scale, other_scale)):
             raise NotFeedforward(f"the prior of {site.name!r} depends on other sites")
         locs.append(loc.expand(site.shape).reshape(-1))
         scales.append(scale.expand(site.shape).reshape(-1))
+    name = _observed_site(messages, sites, plan)
+    plate = sites.plates.get(plan.plate or "")
+    labels = messages[name]["value"]
+    if plate is not None and plate.is_subsampled:
+        labels = observed_values(model, args, kwargs)[name]
     offsets = layout.offsets()
     return Network(
         inputs=net.inputs.detach(),
-        labels=_labels(model, args, kwargs, sites, plan, net, widths),
+        labels=_labels(net, widths, name, labels, plan),
         widths=widths,
         activations=tuple(map(str, net.activations)),
         likelihood=net.likelihood,
@@ -154,7 +171,7 @@ def read_network(
         prior_scales=torch.cat([values.double().cpu() for values in scales]),
         observation_scale=1.0 if scale_site else float(net.observation_scale),
         scale_coordinate=offsets[scale_site] if scale_site else None,
-        scale_prior=_scale_prior(priors[scale_site], again[scale_site]) if scale_site else None,
+        scale_prior=_scale_prior(messages[scale_site], again[scale_site]) if scale_site else None,
     )
 
 
@@ -212,8 +229,8 @@ def _check_names(net: Feedforward) -> None:
         )
 
 
-def _latents(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Trace the model and return its latent sites' messages."""
+def _messages(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Trace the model and return the messages of its sample sites."""
     trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
     return {name: site for name, site in trace.nodes.items() if site["type"] == "sample"}
 
@@ -244,25 +261,22 @@ def _scale_prior(site: Any, again: Any) -> Distribution:
     return fn
 
 
-def _labels(
-    model: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    sites: ModelSites,
-    plan: BatchPlan,
-    net: Feedforward,
-    widths: tuple[int, ...],
-) -> Tensor:
-    """Read the observed values of all rows, in the form that the likelihood wants."""
+def _observed_site(messages: dict[str, Any], sites: ModelSites, plan: BatchPlan) -> str:
+    """Name the one observed site, which may be scaled by its plate alone."""
     if len(sites.observed) != 1:
         raise NotFeedforward(f"its observed sites are {list(sites.observed)}, and must be one")
     (name,) = sites.observed
-    message = _latents(model, args, kwargs)[name]
     plate = sites.plates.get(plan.plate or "")
     stated = 1.0 if plate is None else plate.size / plate.num_rows
-    if message["mask"] is not None or message["scale"] != stated:
+    if messages[name]["mask"] is not None or messages[name]["scale"] != stated:
         raise NotFeedforward(f"its observed site {name!r} is masked or scaled")
-    labels = observed_values(model, args, kwargs)[name]
+    return name
+
+
+def _labels(
+    net: Feedforward, widths: tuple[int, ...], name: str, labels: Tensor, plan: BatchPlan
+) -> Tensor:
+    """Bring the observed values of all rows into the form that the likelihood wants."""
     rows = len(net.inputs)
     columns = widths[-1] if net.likelihood == "normal" else 1
     if plan.plate is not None and rows != plan.num_rows:

@@ -67,12 +67,11 @@ class Group(NamedTuple):
 def locate(network: Network, coordinates: Tensor) -> Place:
     """Find a block in the network; index tensors are made where its inputs are."""
     device = network.inputs.device
-    layers, nodes, _ = network.places[coordinates].unbind(-1)
-    layer = int(layers.min())
-    if layer > network.num_layers or (layers != layer).any() or (nodes != nodes[0]).any():
+    layer, number = network.node_of(coordinates)
+    if number is None:
         return Place(coordinates.to(device), layer, None)
     inputs, weights, bias = _entries(network, coordinates)
-    node = Node(int(nodes[0]), _index(inputs, device), _index(weights, device), bias)
+    node = Node(number, _index(inputs, device), _index(weights, device), bias)
     return Place(coordinates.to(device), layer, node)
 
 

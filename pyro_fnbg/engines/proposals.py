@@ -12,8 +12,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pyro_fnbg.engines.elementwise import activate, add_products, compiled
-from pyro_fnbg.engines.layers import find_deltas, finish, pre_activations, renew
-from pyro_fnbg.engines.memory import TILE, Data, Plan, Work
+from pyro_fnbg.engines.layers import find_deltas, finish, pre_activations, renew, take_tile
+from pyro_fnbg.engines.memory import ACT, FIRST_PIECE, LEAST, PRE, TILE, Data, Plan, Work
 
 __all__ = ["accept_node", "accept_nodes", "propose_node", "propose_nodes"]
 
@@ -63,12 +63,9 @@ def propose_node(
         increments, inputs = work.increments[first:end], plan.inputs[first:end]
         add_products(increments, inputs, work.act, below, 0, work.new_pre)
     if is_output:
-        outputs = plan.first_units[layer]
         for start in range(0, num_rows, TILE):
             n = min(TILE, num_rows - start)
-            for k in range(plan.widths[layer]):
-                for r in range(n):
-                    work.pre_tile[k, r] = work.pre[outputs + k, start + r]
+            take_tile(plan, work, layer, start, n)
             for r in range(n):
                 work.pre_tile[node, r] = work.new_pre[start + r]
                 work.moved[start + r] = start + r
@@ -76,9 +73,9 @@ def propose_node(
         return num_rows
     activate(plan.activations[layer], work.new_pre, work.new_act)
     above = plan.first_units[layer + 1]
-    if work.state[4] != layer:
+    if work.state[LEAST] != layer:
         _find_least(plan, work, layer + 1)
-        work.state[4] = layer
+        work.state[LEAST] = layer
     largest = position.dtype.type(0.0)
     for k in range(plan.widths[layer + 1]):
         weight = abs(position[plan.weights[layer + 1] + k * plan.widths[layer] + node])
@@ -124,7 +121,7 @@ def accept_node(plan: Plan, work: Work, block: int, count: int) -> None:
     for r in range(count):
         work.log_lik[work.moved[r]] = work.new_log_lik[r]
     if layer == len(plan.widths) - 1:
-        work.state[4] = 0
+        work.state[LEAST] = 0
         return
     for r in range(work.pre.shape[1]):
         work.act[unit, r] = work.new_act[r]
@@ -139,8 +136,8 @@ def accept_node(plan: Plan, work: Work, block: int, count: int) -> None:
             size = abs(work.next_pre[k, r])
             least = size if size < least else least
         work.least[work.moved[r]] = share * least
-    work.state[0] = min(work.state[0], layer + 1)
-    work.state[1] = min(work.state[1], layer)
+    work.state[PRE] = min(work.state[PRE], layer + 1)
+    work.state[ACT] = min(work.state[ACT], layer)
 
 
 @compiled()
@@ -165,10 +162,7 @@ def propose_nodes(
             below = plan.first_units[layer - 1]
             pre_activations(plan, position, layer, work.act, below, start, work.pre_tile, 0, 0, n)
         else:
-            units = plan.first_units[min(layer, top)]
-            for k in range(plan.widths[min(layer, top)]):
-                for r in range(n):
-                    work.pre_tile[k, r] = work.pre[units + k, start + r]
+            take_tile(plan, work, min(layer, top), start, n)
         for piece in range(plan.piece_starts[block], plan.piece_starts[block + 1]):
             node, delta = plan.piece_nodes[piece], at + piece - plan.piece_starts[block]
             for r in range(n):
@@ -187,11 +181,11 @@ def accept_nodes(plan: Plan, work: Work, block: int) -> None:
     layer = plan.block_layers[block]
     for r in range(len(work.log_lik)):
         work.log_lik[r] = work.new_log_lik[r]
-    at = plan.piece_starts[block] - work.state[2]
+    at = plan.piece_starts[block] - work.state[FIRST_PIECE]
     for piece in range(plan.piece_starts[block], plan.piece_starts[block + 1]):
         node, delta = plan.piece_nodes[piece], at + piece - plan.piece_starts[block]
         for r in range(len(work.log_lik)):
             work.pre[node, r] += work.deltas[delta, r]
-    work.state[4] = 0
-    work.state[0] = min(work.state[0], max(layer - 1, 1))
-    work.state[1] = min(work.state[1], layer - 1)
+    work.state[LEAST] = 0
+    work.state[PRE] = min(work.state[PRE], max(layer - 1, 1))
+    work.state[ACT] = min(work.state[ACT], layer - 1)
