@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from pyro_fnbg.blocks import Block, Partition
 from pyro_fnbg.data import noisy_xor, read_noisy_xor
+from pyro_fnbg.driver import MultiChainMCMC
 from pyro_fnbg.images import fashion_mnist, mnist
 from pyro_fnbg.interop import to_arviz
 from pyro_fnbg.kernel import FNBG
@@ -18,6 +19,7 @@ __all__ = [
     "Block",
     "Feedforward",
     "Layout",
+    "MultiChainMCMC",
     "Partition",
     "Site",
     "__version__",

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pyro_fnbg.blocks import Partition
 
-__all__ = ["Adaptation", "adapt", "initial_scales", "target_accept_probs"]
+__all__ = ["Tuning", "adapt", "gains", "initial_scales", "target_accept_probs"]
 
 # Gains t**-GAIN_DECAY sum to infinity (a scale can travel any distance) and their squares do not
 # (it settles), as the theory asks of an exponent in (0.5, 1]
@@ -35,16 +35,16 @@ TARGET_SIZES = (1, 2, 3, 10)
 TARGET_RATES = (0.44, 0.35, 0.32, 0.30)
 
 
-class Adaptation(NamedTuple):
-    """Hold the tuner's state.
+class Tuning(NamedTuple):
+    """Say how the scales move after each of K sweeps.
 
     Attributes:
-        log_scales: Logarithm of each block's proposal scale, shape ``(num_blocks,)``.
-        updates: Number of updates so far.
+        targets: Acceptance probabilities aimed at, shape ``(num_blocks,)``.
+        gains: Size of the move after each sweep, shape ``(K,)``; 0 leaves the scales alone.
     """
 
-    log_scales: Tensor
-    updates: int
+    targets: Tensor
+    gains: Tensor
 
 
 def target_accept_probs(partition: Partition) -> Tensor:
@@ -88,20 +88,29 @@ def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
     return scales
 
 
-def adapt(state: Adaptation, accept_probs: Tensor, targets: Tensor) -> Adaptation:
+def gains(first: int, count: int, tuned_sweeps: int) -> Tensor:
+    """Return the gain after each of ``count`` sweeps, of which the first ``tuned_sweeps`` tune.
+
+    Example:
+        >>> gains(first=0, count=3, tuned_sweeps=2)
+        tensor([1.0000, 0.6598, 0.0000], dtype=torch.float64)
+    """
+    numbers = np.arange(first + 1, first + count + 1, dtype=np.float64)
+    return torch.from_numpy(np.where(numbers <= tuned_sweeps, numbers**-GAIN_DECAY, 0.0))
+
+
+def adapt(scales: Tensor, accept_probs: Tensor, targets: Tensor, gain: Tensor) -> Tensor:
     """Move each log scale by the gain times (acceptance probability - target).
 
     Args:
-        state: The tuner's state.
-        accept_probs: min(1, ratio) of each block in the last sweep, shape ``(num_blocks,)``;
+        scales: Proposal scales, shape ``(..., num_blocks)``.
+        accept_probs: min(1, ratio) of each block in the last sweep, of the same shape;
             0 for refused candidates, never NaN.
         targets: Acceptance probabilities aimed at, shape ``(num_blocks,)``.
+        gain: Size of the move, a scalar.
 
     Example:
-        >>> start = Adaptation(torch.zeros(1), updates=0)
-        >>> adapt(start, torch.tensor([1.0]), torch.tensor([0.44])).log_scales
+        >>> adapt(torch.ones(1), torch.tensor([1.0]), torch.tensor([0.44]), torch.tensor(1.0)).log()
         tensor([0.5600])
     """
-    updates = state.updates + 1
-    gain = updates**-GAIN_DECAY
-    return Adaptation(state.log_scales + gain * (accept_probs - targets), updates)
+    return scales * (gain * (accept_probs - targets)).exp()

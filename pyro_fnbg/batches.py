@@ -107,12 +107,22 @@ class Batches:
 
     def rows(self, sweep: int) -> Tensor | None:
         """Return the rows of a sweep's batch, shape ``(batch_size,)``; None means all rows."""
+        rows = self.rows_of_sweeps(sweep, 1)
+        return None if rows is None else rows[0]
+
+    def rows_of_sweeps(self, first: int, count: int) -> Tensor | None:
+        """Return the rows of sweeps' batches, shape ``(count, batch_size)``; None means all."""
         if self._plan.is_full:
             return None
-        epoch, number = divmod(sweep, self._plan.num_rows // self._plan.batch_size)
-        if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = (epoch, self._draw_epoch(epoch, Stream.EPOCH))
-        return self._epoch[1][number]
+        per_epoch = self._plan.num_rows // self._plan.batch_size
+        pieces, done = [], 0
+        while done < count:
+            epoch, skipped = divmod(first + done, per_epoch)
+            if self._epoch is None or self._epoch[0] != epoch:
+                self._epoch = (epoch, self._draw_epoch(epoch, Stream.EPOCH))
+            pieces.append(self._epoch[1][skipped : skipped + count - done])
+            done += len(pieces[-1])
+        return torch.cat(pieces)
 
     def independent_rows(self, number: int) -> Tensor:
         """Return a batch from a shuffle of its own, which no sweep uses."""

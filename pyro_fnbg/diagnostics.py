@@ -30,6 +30,8 @@ __all__ = [
 
 # A block is reported as stuck when fewer than this share of at least so many candidates got through
 STUCK_RATE, STUCK_SWEEPS = 0.01, 100
+# Rates of more layers than these are shown as a range
+MAX_SHOWN_LAYERS = 10
 
 
 class Tally(NamedTuple):
@@ -81,20 +83,31 @@ class DrawStatistics:
         self._weights = members.double() / members.sum(1, keepdim=True)
         self._numbers = array("f")
 
-    def add(self, results: SweepResults) -> None:
-        """Record one sweep of one chain, given with C = K = 1."""
-        probs = accept_prob(results.log_ratios[0, 0]).cpu()
-        numbers = torch.cat(
-            [self._weights @ probs, probs.mean()[None], results.log_densities[0].cpu()]
-        )
-        self._numbers.extend(numbers.tolist())
+    def add(self, results: SweepResults, thin: int) -> None:
+        """Record the draws of one chain's sweeps, ``thin`` sweeps a draw."""
+        probs = accept_prob(results.log_ratios).cpu()
+        rates = torch.cat([probs @ self._weights.T, probs.mean(1, keepdim=True)], 1)
+        means = rates.view(-1, thin, rates.shape[1]).mean(1)
+        log_densities = results.log_densities[thin - 1 :: thin, None].cpu()
+        self._numbers.frombytes(torch.cat([means, log_densities], 1).float().numpy().tobytes())
+
+    def shown(self, rates: Tensor) -> list[str]:
+        """Write blocks' rates, ``(..., num_blocks)``, for a progress bar.
+
+        By layer, or as their range where there are many layers; in per cent.
+        """
+        layers = 100 * torch.atleast_2d(rates).double() @ self._weights.T
+        if len(self.layers) > MAX_SHOWN_LAYERS:
+            layers = torch.stack(torch.aminmax(layers, dim=-1), -1)
+        separator = ".." if len(self.layers) > MAX_SHOWN_LAYERS else " "
+        return [separator.join([f"{rate:.0f}" for rate in row]) for row in layers.tolist()]
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Return the statistics by name, draws first.
 
-        ``acceptance_rate`` is the mean of min(1, ratio) over the sweep's blocks, ``(draws,)``;
-        ``layer_acceptance_rate`` the same by layer, ``(draws, layers)``; ``batch_log_density`` the
-        log density on the sweep's batch after it, ``(draws,)``.
+        ``acceptance_rate`` is the mean of min(1, ratio) over the blocks of a draw's sweeps,
+        ``(draws,)``; ``layer_acceptance_rate`` the same by layer, ``(draws, layers)``;
+        ``batch_log_density`` the log density after the last sweep, on its batch, ``(draws,)``.
         """
         table = np.array(self._numbers, dtype=np.float32).reshape(-1, len(self.layers) + 2)
         return {
@@ -132,7 +145,7 @@ def warn_of_stuck_blocks(partition: Partition, tally: Tally) -> None:
     if stuck:
         more = f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""
         warnings.warn(
-            f"{len(stuck)} of {partition.num_blocks} blocks hardly moved in {tally.sweeps} draws; "
+            f"{len(stuck)} of {partition.num_blocks} blocks hardly moved in {tally.sweeps} sweeps; "
             f"acceptance rate of {', '.join(stuck[:5])}{more}: use more warmup_steps with "
             "adapt=True, or a smaller proposal_scale",
             UserWarning,

@@ -15,7 +15,14 @@ from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.sites import Model, ModelSites, PlateRows
 
-__all__ = ["GivenParams", "check_density", "check_save_params", "drawn_position", "given_position"]
+__all__ = [
+    "GivenParams",
+    "check_density",
+    "check_save_params",
+    "drawn_position",
+    "given_position",
+    "params_by_chain",
+]
 
 MAX_TRIES = 100
 
@@ -84,6 +91,36 @@ class GivenParams(NamedTuple):
         if chain is None or workers - self.workers >= len(self.chains):
             return None
         return self.chains[chain]
+
+
+def params_by_chain(
+    initial_params: Mapping[str, Tensor] | None, num_chains: int
+) -> list[Mapping[str, Tensor] | None]:
+    """Split initial values with a dimension for chains into those of each; one chain has none.
+
+    Raises:
+        TypeError: If they are no mapping.
+        ValueError: If a site's do not have an entry for each chain.
+    """
+    if initial_params is None:
+        return [None] * num_chains
+    if not isinstance(initial_params, Mapping):
+        raise TypeError(
+            f"initial_params must map sites to tensors, got {type(initial_params).__name__}"
+        )
+    if num_chains == 1:
+        return [initial_params]
+    for name, value in initial_params.items():
+        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_chains:
+            found = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
+            raise ValueError(
+                f"initial_params[{name!r}] must be a tensor with one entry in front for each of "
+                f"{num_chains} chains, got {found}"
+            )
+    return [
+        {name: value[chain] for name, value in initial_params.items()}
+        for chain in range(num_chains)
+    ]
 
 
 def check_save_params(

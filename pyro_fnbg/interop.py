@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pyro import poutine
 from torch import Tensor
 
+from pyro_fnbg.estimates import import_arviz
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.rows import observed_values
 from pyro_fnbg.sites import seeded
@@ -74,10 +75,11 @@ def to_arviz(
 
     The posterior (and the whole, as ``.attrs``) says in its attributes what the chain targets: the
     size of batches, the rows, the likelihood's factor and nominal temperature with the measured
-    noise of the decisions, averaged over blocks and chains, the seed and the versions.
+    noise of the decisions, averaged over blocks and chains, the sweeps a draw, whether the run came
+    to its end, the seed and the versions.
 
     Args:
-        mcmc: A ``pyro.infer.MCMC`` with an ``FNBG`` kernel, after ``run``.
+        mcmc: A ``MultiChainMCMC``, or a ``pyro.infer.MCMC`` with an ``FNBG`` kernel, after ``run``.
         coords: Labels along a dimension, by its name.
         dims: Names of a site's own dimensions, by site; left out, ``site_dim_0`` and so on.
         observed_data: Whether to run the model, without touching the global random state, to read
@@ -128,7 +130,7 @@ def _check_run(mcmc: Any) -> None:
     """Check that this is the finished run of an ``FNBG`` kernel."""
     if not hasattr(mcmc, "kernel") or not hasattr(mcmc, "get_samples"):
         raise TypeError(
-            "to_arviz needs a pyro.infer.MCMC that has run with an FNBG kernel and kept its draws, "
+            "to_arviz needs an MCMC that has run with an FNBG kernel and kept its draws, "
             f"got {type(mcmc).__name__}"
         )
     if not isinstance(mcmc.kernel, FNBG):
@@ -224,6 +226,8 @@ def _run_attributes(mcmc: Any, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "nominal_likelihood_temperature": float(first["nominal likelihood temperature"]),
         **noise,
         "warmup_steps": int(mcmc.warmup_steps),
+        "thin": int(first["thin"]),
+        "is_complete": int(getattr(mcmc, "is_complete", True)),
         # As text, since it may exceed a file's integers. There are several where a hook drew random
         # numbers between chains.
         "seed": ", ".join(dict.fromkeys(str(report["seed"]) for report in reports)),
@@ -271,8 +275,4 @@ def _assemble(groups: dict[str, Any], attributes: dict[str, Any]) -> Any:
         import xarray as xr
 
         return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **groups})
-    with warnings.catch_warnings():
-        # ArviZ 0.23 announces version 1 on import; both are served here
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz as az
-    return az.InferenceData(attrs=attributes, **groups)
+    return import_arviz().InferenceData(attrs=attributes, **groups)

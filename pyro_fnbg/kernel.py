@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,12 +12,14 @@ from pyro.infer.autoguide.initialization import init_to_sample
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
+from pyro_fnbg.ahead import Ahead, look_ahead
 from pyro_fnbg.blocks import Partition
-from pyro_fnbg.diagnostics import DrawStatistics, acceptance_rates
+from pyro_fnbg.config import Config, check_arguments
+from pyro_fnbg.diagnostics import DrawStatistics
 from pyro_fnbg.initial import GivenParams, check_save_params
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.reports import report
-from pyro_fnbg.run import Config, RunState, advance, check_arguments, start_run
+from pyro_fnbg.run import RunState, start_run
 from pyro_fnbg.seeds import (
     RunMark,
     check_importable,
@@ -33,8 +36,9 @@ __all__ = ["FNBG"]
 class FNBG(MCMCKernel):
     r"""Sample by minibatch Metropolis-within-blocked-Gibbs over nodes or parts of nodes.
 
-    One draw is one *sweep*: every block of parameters is proposed once, by a Gaussian random walk,
-    and accepted or rejected on the sweep's batch of data. No gradients are taken.
+    One draw is one *sweep*, or ``thin`` of them: every block of parameters is proposed once, by a
+    Gaussian random walk, and accepted or rejected on the sweep's batch of data. No gradients are
+    taken.
 
     **What the chain targets.** With the full data (the default for a plain model) the chain is
     exact MCMC for the model's posterior. With batches it approximates
@@ -70,8 +74,12 @@ class FNBG(MCMCKernel):
         engine: What runs the sweeps: "auto" (the fastest that applies), "fused" and "feedforward"
             (networks that state their structure, as ``BayesianMLP`` does; see ``Feedforward``) or
             "trace" (any model). All take the same decisions.
+        thin: Sweeps a draw; a step of the warmup is one sweep. Statistics are over all sweeps.
         init_strategy: Where chains start without ``initial_params``: a strategy of
             ``pyro.infer.autoguide.initialization``; a draw from the prior by default.
+
+    Attributes:
+        config: The arguments.
 
     Raises:
         ValueError: At once or in ``setup``, when an argument or the model does not fit; the message
@@ -112,11 +120,10 @@ class FNBG(MCMCKernel):
         adapt: bool = True,
         target_accept_prob: float | None = None,
         engine: str = "auto",
+        thin: int = 1,
         init_strategy: Callable[..., Any] = init_to_sample,
     ) -> None:
-        if not callable(model):
-            raise TypeError(f"model must be a callable with Pyro sample statements, got {model!r}")
-        self._config = Config(
+        self.config = Config(
             model=model,
             blocks=blocks,
             parts=parts,
@@ -129,15 +136,17 @@ class FNBG(MCMCKernel):
             adapt=adapt,
             target_accept_prob=target_accept_prob,
             engine=engine,
+            thin=thin,
             init_strategy=init_strategy,
         )
-        check_arguments(self._config)
+        check_arguments(self.config)
         self._given = GivenParams()
         # Workers spawned so far, and workers of any kind when the run state was set
         self._spawned = 0
         self._workers_at_setup = 0
         self._run: RunState | None = None
-        self._draws: DrawStatistics
+        self._statistics: DrawStatistics
+        self._ahead: Ahead | None = None
         self._mark: RunMark | None = None
         self._save_params: list[str] | None = None
         self._is_run_over = False
@@ -146,20 +155,16 @@ class FNBG(MCMCKernel):
         self._transforms: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        """Show the arguments."""
-        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self._config).items())
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self.config).items())
         return f"FNBG({arguments})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the configuration; the state of a run stays behind.
-
-        Raises:
-            RuntimeError: If a worker is being spawned that could not find the model.
-        """
-        state = self.__dict__ | {"_run": None, "_mark": None, "_transforms": {}}
-        state.pop("_draws", None)
+        """Pickle the configuration; refuse to do so for a worker that would not find the model."""
+        lost: dict[str, Any] = {"_run": None, "_mark": None, "_ahead": None, "_transforms": {}}
+        state = self.__dict__ | lost
+        state.pop("_statistics", None)
         if is_being_spawned():
-            check_importable(self._config.model)
+            check_importable(self.config.model)
             state["_spawned_from"] = fingerprint()
             # A spawned worker's own count of forks starts at zero
             state["_spawned"] = self._workers()
@@ -167,13 +172,13 @@ class FNBG(MCMCKernel):
         return state
 
     def _workers(self) -> int:
-        """Number of workers that may have been started from this kernel."""
+        """Count the workers that may have been started from this kernel."""
         return forks() + self._spawned
 
     @property
     def model(self) -> Callable[..., Any]:
         """The model, as given."""
-        return self._config.model
+        return self.config.model
 
     @property
     def transforms(self) -> dict[str, Any] | None:
@@ -239,35 +244,38 @@ class FNBG(MCMCKernel):
         initial_params = self._given.for_chain(chain, self._workers())
         self._given = GivenParams()
         self._mark = next_key(self._mark, self._spawned_from)
-        self._run = start_run(
-            self._config, warmup_steps, args, kwargs, initial_params, self._mark.key
-        )
-        self._workers_at_setup = self._workers()
-        self._draws = DrawStatistics(self._run.partition)
-        check_save_params(self._save_params, self._run.sites.layout, self._is_run_over)
-        self._is_run_over = False
+        run = start_run(self.config, warmup_steps, args, kwargs, initial_params, self._mark.key)
+        check_save_params(self._save_params, run.sites.layout, self._is_run_over)
+        self.hold(run, DrawStatistics(run.partition))
+
+    def hold(self, run: RunState, statistics: DrawStatistics) -> None:
+        """Take over the state of a chain, which ``diagnostics`` and the properties then show."""
+        self._run, self._statistics, self._ahead = run, statistics, None
+        self._workers_at_setup, self._is_run_over = self._workers(), False
         self._transforms.clear()
-        self._transforms |= {name: t.inv for name, t in self._run.sites.constrain.items()}
+        self._transforms |= {name: t.inv for name, t in run.sites.constrain.items()}
 
     def sample(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Run one sweep from unconstrained values and return the next ones, in new tensors."""
-        run = self._running()
-        layout = run.sites.layout
-        self._run, results = advance(run, layout.flatten(params), self._config.adapt)
-        if run.sweeps >= run.warmup_steps:
-            self._draws.add(results)
-        # Clones, so that keeping one small site does not keep the whole flat vector alive
-        return {name: v.clone() for name, v in layout.unflatten(self._run.position).items()}
+        """Make one draw from unconstrained values, and return the next ones in new tensors.
+
+        A compiled engine is asked for several draws at once, which are handed out one by one as
+        long as each call gives back what the last one returned.
+        """
+        if self._ahead is None or not self._ahead.continues(params):
+            run = self._running()
+            run = replace(run, position=run.sites.layout.flatten(params))
+            self._ahead = look_ahead(run, self._statistics, self._ahead)
+            self._run = run
+        return self._ahead.next_draw()
 
     def logging(self) -> OrderedDict[str, str]:
         """Return the acceptance rates of the current phase for the progress bar, in per cent."""
-        run = self._running()
-        in_warmup = run.sweeps <= run.warmup_steps
-        rates = (run.warmup if in_warmup else run.draws).rates
-        layers = acceptance_rates(run.partition, rates, run.partition.layer_label).values()
-        shown = " ".join(f"{100 * rate:.0f}" for rate in layers)
-        if len(layers) > 10:
-            shown = f"{100 * min(layers):.0f}..{100 * max(layers):.0f}"
+        # Pyro asks after every draw, also where it shows no bar
+        if self._ahead is not None:
+            shown = self._ahead.shown[self._ahead.used - 1]
+        else:
+            rates = self._running().warmup.rates
+            (shown,) = self._statistics.shown(rates)
         return OrderedDict([("acc. rate by layer (%)", shown)])
 
     def diagnostics(self) -> dict[str, Any]:
@@ -281,11 +289,12 @@ class FNBG(MCMCKernel):
 
         Warns of blocks that hardly moved.
         """
-        return report(self._running(), self._draws)
+        return report(self._running(), self._statistics)
 
     def _running(self) -> RunState:
+        """Return the state after the draws that were handed out."""
         if self._run is None:
-            raise RuntimeError(
-                "the kernel has no run yet: call setup(), or MCMC(kernel, ...).run()"
-            )
+            raise RuntimeError("the kernel has no run yet: call MCMC(kernel, ...).run() or setup()")
+        if self._ahead is not None:
+            self._run = self._ahead.settle(self._run, self._statistics)
         return self._run

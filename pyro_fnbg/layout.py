@@ -104,10 +104,10 @@ class Layout:
         return torch.cat([params[site.name].reshape(-1).to(self.dtype) for site in self.sites])
 
     def unflatten(self, position: Tensor) -> dict[str, Tensor]:
-        """Split a position of shape ``(num_params,)`` into views of the sites' shapes and types."""
-        pieces = position.split(self.sizes)
+        """Split positions, ``(..., num_params)``, into views of the sites' shapes and types."""
+        pieces = position.split(self.sizes, -1)
         return {
-            site.name: piece.view(site.shape).to(site.dtype)
+            site.name: piece.view(piece.shape[:-1] + site.shape).to(site.dtype)
             for site, piece in zip(self.sites, pieces, strict=True)
         }
 

@@ -9,7 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["ChainKey", "Stream", "SweepNoise", "generator", "sweep_noise"]
+__all__ = [
+    "ChainKey",
+    "Stream",
+    "SweepNoise",
+    "generator",
+    "noise_of_sweeps",
+    "sweep_noise",
+]
+
+# Random numbers that come from one generator, at most, where they are of more than one sweep
+GROUP_NUMBERS = 2**14
 
 
 class ChainKey(NamedTuple):
@@ -31,11 +41,11 @@ class Stream(IntEnum):
 
 
 class SweepNoise(NamedTuple):
-    """Hold all noise of one sweep, in double precision.
+    """Hold all noise of one sweep, or of K sweeps with a dimension for them in front.
 
     Attributes:
-        z: Standard normal increments in flat order, shape ``(num_params,)``.
-        log_u: Logarithms of uniforms in block order, shape ``(num_blocks,)``.
+        z: Standard normal increments in flat order, double precision, shape ``(num_params,)``.
+        log_u: Logarithms of uniforms in block order, double precision, shape ``(num_blocks,)``.
     """
 
     z: Tensor
@@ -46,8 +56,9 @@ def generator(key: ChainKey, stream: Stream, counter: int) -> np.random.Generato
     """Return the generator of one (chain, stream, counter), independent of all others.
 
     The generator is Philox (Salmon et al., 2011): its key is the chain's, and the counter's upper
-    words hold the stream and the sweep or epoch, which leaves 2**128 numbers to each. So any sweep
-    can be replayed alone, and chain c of many equals chain c run by itself.
+    words hold the stream and the number of the epoch or the group of sweeps, which leaves 2**128
+    numbers to each. So any sweep can be replayed alone, and chain c of many equals chain c run by
+    itself.
 
     Example:
         >>> key = ChainKey(seed=1, chain=0)
@@ -62,19 +73,52 @@ def generator(key: ChainKey, stream: Stream, counter: int) -> np.random.Generato
     return np.random.Generator(bits)
 
 
+def noise_of_sweeps(
+    key: ChainKey,
+    first: int,
+    count: int,
+    num_params: int,
+    num_blocks: int,
+    stream: Stream = Stream.SWEEP,
+) -> SweepNoise:
+    """Draw all noise of ``count`` sweeps before the first of them starts.
+
+    Sweeps share a generator in groups whose size depends on the model alone, so that a sweep's
+    noise does not depend on how many are asked for at once. The logarithm of a uniform is minus a
+    standard exponential, which is exact in distribution and never minus infinity.
+
+    Returns:
+        Noise of shapes ``(count, num_params)`` and ``(count, num_blocks)``.
+
+    Example:
+        >>> noise = noise_of_sweeps(ChainKey(seed=1, chain=0), 0, 3, num_params=5, num_blocks=2)
+        >>> noise.z.shape, noise.log_u.shape, bool((noise.log_u <= 0).all())
+        (torch.Size([3, 5]), torch.Size([3, 2]), True)
+    """
+    group = _group_size(num_params + num_blocks)
+    z, log_u = np.empty((count, num_params)), np.empty((count, num_blocks))
+    done = 0
+    while done < count:
+        number, skipped = divmod(first + done, group)
+        taken = min(group - skipped, count - done)
+        rng = generator(key, stream, number)
+        exponentials = rng.standard_exponential((group, num_blocks))
+        np.negative(exponentials[skipped : skipped + taken], out=log_u[done : done + taken])
+        rng.standard_normal((skipped, num_params))
+        rng.standard_normal(out=z[done : done + taken])
+        done += taken
+    return SweepNoise(torch.from_numpy(z), torch.from_numpy(log_u))
+
+
 def sweep_noise(
     key: ChainKey, sweep: int, num_params: int, num_blocks: int, stream: Stream = Stream.SWEEP
 ) -> SweepNoise:
-    """Draw all noise of one sweep before the sweep starts.
+    """Draw all noise of one sweep; see ``noise_of_sweeps``."""
+    z, log_u = noise_of_sweeps(key, sweep, 1, num_params, num_blocks, stream)
+    return SweepNoise(z[0], log_u[0])
 
-    The logarithm of a uniform is minus a standard exponential, which is exact in distribution and
-    never minus infinity.
 
-    Example:
-        >>> noise = sweep_noise(ChainKey(seed=1, chain=0), sweep=0, num_params=5, num_blocks=2)
-        >>> noise.z.shape, noise.log_u.shape, bool((noise.log_u <= 0).all())
-        (torch.Size([5]), torch.Size([2]), True)
-    """
-    rng = generator(key, stream, sweep)
-    z = torch.from_numpy(rng.standard_normal(num_params))
-    return SweepNoise(z, torch.from_numpy(-rng.standard_exponential(num_blocks)))
+def _group_size(numbers: int) -> int:
+    """Return how many sweeps share a generator, a power of two, by the numbers that one needs."""
+    # To make a generator takes as long as some hundred numbers
+    return 1 << max(0, (GROUP_NUMBERS // numbers).bit_length() - 1)

@@ -13,7 +13,7 @@ from pyro_fnbg.diagnostics import (
 )
 from pyro_fnbg.run import RunState
 
-__all__ = ["report"]
+__all__ = ["first_draws", "report"]
 
 # Candidates judged to measure the noise of minibatch decisions, and batches at least
 PROBED_CANDIDATES, MIN_PROBED_BATCHES = 200, 4
@@ -45,6 +45,7 @@ def report(run: RunState, draws: DrawStatistics) -> dict[str, Any]:
         "number of rows": run.plan.num_rows,
         "likelihood factor": run.plan.factor,
         "target": run.plan.target,
+        "thin": run.thin,
         "engine": run.engine.name,
         "reason for the engine": run.engine_reason,
         "nominal likelihood temperature": run.plan.temperature,
@@ -61,3 +62,9 @@ def report(run: RunState, draws: DrawStatistics) -> dict[str, Any]:
         "layers": draws.layers,
         "sample_stats": draws.arrays(),
     }
+
+
+def first_draws(report: dict[str, Any], num_draws: int) -> dict[str, Any]:
+    """Cut a report's numbers of every draw to the first draws."""
+    kept = {name: values[:num_draws] for name, values in report["sample_stats"].items()}
+    return report | {"sample_stats": kept}

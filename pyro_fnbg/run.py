@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from pyro_fnbg.adaptation import (
-    FIRST_SHARE,
-    Adaptation,
-    adapt,
-    initial_scales,
-    target_accept_probs,
-)
+from pyro_fnbg.adaptation import FIRST_SHARE, Tuning, gains, initial_scales
 from pyro_fnbg.batches import Batches, BatchPlan
 from pyro_fnbg.blocks import Partition
+from pyro_fnbg.config import Config, given_scales, targets_of_blocks
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.diagnostics import Tally
 from pyro_fnbg.engines.base import Engine, SweepResults
-from pyro_fnbg.engines.choice import ENGINE_NAMES, Positions, choose_engine
+from pyro_fnbg.engines.choice import Positions, choose_engine
 from pyro_fnbg.initial import check_density, drawn_position, given_position
-from pyro_fnbg.layout import Layout
 from pyro_fnbg.nodes import make_partition
-from pyro_fnbg.noise import ChainKey, Stream, generator, sweep_noise
+from pyro_fnbg.noise import ChainKey, Stream, generator, noise_of_sweeps
 from pyro_fnbg.planning import make_plan
 from pyro_fnbg.rows import check_no_broken_rows, check_rows_followed, observed_labels
-from pyro_fnbg.sites import Model, ModelSites, PlateRows, inspect_model, prior_draws, seeded
-from pyro_fnbg.step import accept_prob
+from pyro_fnbg.sites import ModelSites, PlateRows, inspect_model, prior_draws, seeded
 
-__all__ = ["Config", "RunState", "advance", "start_run"]
+__all__ = ["RunState", "after", "next_sweeps", "start_chain", "start_run"]
 
 NUM_PRIOR_DRAWS = 100
 # Positions besides the start where a fast engine is compared with the model
@@ -40,64 +33,68 @@ NUM_TRIES = 5
 
 
 @dataclass(frozen=True)
-class Config:
-    """Hold the arguments of ``FNBG``, as given."""
-
-    model: Model
-    blocks: str | Partition | Callable[[Layout], Partition]
-    parts: int | Mapping[int, int] | None
-    max_block_size: int | None
-    batch_size: int | None
-    batch_order: str
-    batch_plate: str | None
-    likelihood_scale: str | float | None
-    proposal_scale: float | Sequence[float] | None
-    adapt: bool
-    target_accept_prob: float | None
-    engine: str
-    init_strategy: Callable[..., Any]
-
-
-@dataclass(frozen=True)
 class RunState:
-    """Hold one chain's run; ``advance`` makes the next from it.
+    """Hold one chain's run; ``after`` makes the next from it.
+
+    The chains of a run share all but ``key``, ``batches`` and what follows ``thin``.
 
     Attributes:
         key: The chain's random streams.
+        batches: The chain's batches.
         sites: What set-up found in the model.
         partition: The blocks.
         plan: The batches' sizes and what the chain targets.
-        batches: The chain's batches.
+        labels: Classes of the rows, where batches are stratified.
+        density: The model's log density.
         engine: What runs the sweeps.
         engine_reason: Why it is this one.
         targets: Acceptance probabilities aimed at, shape ``(num_blocks,)``.
-        warmup_steps: Number of sweeps that adapt the scales and are not counted as draws.
+        warmup_steps: Number of sweeps that are not counted as draws.
+        tuned_sweeps: Number of sweeps that adapt the scales.
+        thin: Sweeps a draw.
         position: Current unconstrained parameters, shape ``(num_params,)``.
         sweeps: Number of sweeps so far.
-        adaptation: The tuner's state; frozen after warmup.
+        scales: Proposal standard deviation of each block, shape ``(num_blocks,)``.
         warmup: Decisions during warmup.
         draws: Decisions after warmup.
     """
 
     key: ChainKey
+    batches: Batches
     sites: ModelSites
     partition: Partition
     plan: BatchPlan
-    batches: Batches
+    labels: Tensor | None
+    density: ModelDensity
     engine: Engine
     engine_reason: str
     targets: Tensor
     warmup_steps: int
+    tuned_sweeps: int
+    thin: int
     position: Tensor
     sweeps: int
-    adaptation: Adaptation
+    scales: Tensor
     warmup: Tally
     draws: Tally
 
     @property
-    def scales(self) -> Tensor:
-        """Proposal standard deviation of each block, shape ``(num_blocks,)``."""
-        return self.adaptation.log_scales.exp()
+    def in_warmup(self) -> bool:
+        """Whether the next sweep belongs to the warmup."""
+        return self.sweeps < self.warmup_steps
+
+    @property
+    def phase(self) -> Tally:
+        """Decisions of the phase that the last sweep belongs to."""
+        return self.warmup if self.sweeps <= self.warmup_steps else self.draws
+
+
+class _Start(NamedTuple):
+    """Hold where a chain starts."""
+
+    position: Tensor
+    scales: Tensor
+    prior: Tensor
 
 
 def start_run(
@@ -108,13 +105,13 @@ def start_run(
     initial_params: Mapping[str, Tensor] | None,
     key: ChainKey,
 ) -> RunState:
-    """Inspect the model, check it, and place the chain at its start.
+    """Inspect the model, check it, and place the first chain at its start.
 
     Raises:
         ValueError: If the model or the arguments do not fit; see the checks' own messages.
     """
     model = config.model
-    with seeded(int(generator(key, Stream.MODEL, 0).integers(2**63 - 1))), torch.no_grad():
+    with _model_seed(key, 0), torch.no_grad():
         sites = inspect_model(model, args, kwargs)
         plan = make_plan(
             sites,
@@ -133,9 +130,93 @@ def start_run(
             at_a_time = plan.batch_size if is_own else plan.num_rows
             check_no_broken_rows(model, args, kwargs, plan, at_a_time)
         partition = make_partition(sites.layout, config.blocks, config.parts, config.max_block_size)
-        plate_rows = PlateRows(plan.plate, rows)
-        prior = prior_draws(model, args, kwargs, sites, plate_rows, NUM_PRIOR_DRAWS)
         density = ModelDensity(model, args, kwargs, sites, plan)
+        tuned_sweeps = warmup_steps if config.adapt else 0
+    start = _place(
+        config, args, kwargs, sites, plan, partition, density, tuned_sweeps, batches,
+        initial_params, key,
+    )  # fmt: skip
+    with _model_seed(key, 2), torch.no_grad():
+        tries = torch.cat([start.position[None], start.prior[:NUM_TRIES]])
+        engine, reason = choose_engine(
+            config.engine, model, args, kwargs, sites, plan, partition, density,
+            Positions(tries, rows, start.scales, key),
+        )  # fmt: skip
+    nothing = Tally.empty(partition.num_blocks)
+    return RunState(
+        key=key,
+        batches=batches,
+        sites=sites,
+        partition=partition,
+        plan=plan,
+        labels=labels,
+        density=density,
+        engine=engine,
+        engine_reason=reason,
+        targets=targets_of_blocks(config.target_accept_prob, partition),
+        warmup_steps=warmup_steps,
+        tuned_sweeps=tuned_sweeps,
+        thin=config.thin,
+        position=start.position,
+        sweeps=0,
+        scales=start.scales,
+        warmup=nothing,
+        draws=nothing,
+    )
+
+
+def start_chain(
+    run: RunState,
+    config: Config,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    initial_params: Mapping[str, Tensor] | None,
+    key: ChainKey,
+) -> RunState:
+    """Place another chain of a run, where it would also start in a run of its own.
+
+    Args:
+        run: The state of the run's first chain at its start.
+        config: The arguments of ``FNBG``.
+        args: The model's arguments.
+        kwargs: The model's keyword arguments.
+        initial_params: The chain's initial values, if any were given.
+        key: The chain's random streams.
+
+    Raises:
+        ValueError: If the initial values do not fit.
+    """
+    batches = Batches(run.plan, key, run.labels)
+    start = _place(
+        config, args, kwargs, run.sites, run.plan, run.partition, run.density, run.tuned_sweeps,
+        batches, initial_params, key,
+    )  # fmt: skip
+    return replace(run, key=key, batches=batches, position=start.position, scales=start.scales)
+
+
+def _model_seed(key: ChainKey, use: int) -> AbstractContextManager[None]:
+    """Seed the runs of the model for one use in set-up."""
+    return seeded(int(generator(key, Stream.MODEL, use).integers(2**63 - 1)))
+
+
+def _place(
+    config: Config,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sites: ModelSites,
+    plan: BatchPlan,
+    partition: Partition,
+    density: ModelDensity,
+    tuned_sweeps: int,
+    batches: Batches,
+    initial_params: Mapping[str, Tensor] | None,
+    key: ChainKey,
+) -> _Start:
+    """Find where a chain starts, and its first proposal scales."""
+    model, rows = config.model, batches.rows(0)
+    plate_rows = PlateRows(plan.plate, rows)
+    with _model_seed(key, 1), torch.no_grad():
+        prior = prior_draws(model, args, kwargs, sites, plate_rows, NUM_PRIOR_DRAWS)
         check_density(density, sites, prior[0], rows)
         if initial_params is not None:
             position = given_position(initial_params, sites, density, rows)
@@ -143,120 +224,44 @@ def start_run(
             position = drawn_position(
                 model, args, kwargs, config.init_strategy, sites, density, rows, plate_rows
             )
-        scales = _given_scales(config.proposal_scale, partition)
+        scales = given_scales(config.proposal_scale, partition)
         if scales is None:
-            scales = initial_scales(prior.cpu(), partition)
-            if config.adapt and warmup_steps > 0:
-                scales = FIRST_SHARE * scales
-        tries = torch.cat([position[None], prior[:NUM_TRIES]])
-        engine, reason = choose_engine(
-            config.engine, model, args, kwargs, sites, plan, partition, density,
-            Positions(tries, rows, scales, key),
-        )  # fmt: skip
-    return RunState(
-        key=key,
-        sites=sites,
-        partition=partition,
-        plan=plan,
-        batches=batches,
-        engine=engine,
-        engine_reason=reason,
-        targets=_targets(config.target_accept_prob, partition),
-        warmup_steps=warmup_steps,
-        position=position,
-        sweeps=0,
-        adaptation=Adaptation(scales.log(), updates=0),
-        warmup=Tally.empty(partition.num_blocks),
-        draws=Tally.empty(partition.num_blocks),
-    )
+            share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
+            scales = share * initial_scales(prior.cpu(), partition)
+    return _Start(position, scales, prior)
 
 
-def advance(run: RunState, position: Tensor, adapting: bool) -> tuple[RunState, SweepResults]:
-    """Run the next sweep from a position.
+def next_sweeps(runs: Sequence[RunState], count: int) -> list[SweepResults]:
+    """Run the next ``count`` sweeps of chains that have made as many sweeps so far.
 
-    The scales move after a sweep of the warmup and never after it.
+    Returns:
+        The results of each chain, without the dimension for chains. ``after`` goes on from there.
     """
-    noise = sweep_noise(run.key, run.sweeps, len(position), run.partition.num_blocks)
-    rows = run.batches.rows(run.sweeps)
+    run = runs[0]
+    size = run.partition.num_params, run.partition.num_blocks
+    noise = [noise_of_sweeps(chain.key, chain.sweeps, count, *size) for chain in runs]
+    batches = [chain.batches.rows_of_sweeps(chain.sweeps, count) for chain in runs]
+    rows = [batch for batch in batches if batch is not None]
     results = run.engine.sweeps(
-        position[None],
-        None if rows is None else rows[None, None],
-        noise.z[None, None],
-        noise.log_u[None, None],
-        run.scales[None],
+        torch.stack([chain.position for chain in runs]),
+        torch.stack(rows) if rows else None,
+        torch.stack([z for z, _ in noise]),
+        torch.stack([log_u for _, log_u in noise]),
+        torch.stack([chain.scales for chain in runs]),
+        Tuning(run.targets, gains(run.sweeps, count, run.tuned_sweeps)),
     )
-    in_warmup = run.sweeps < run.warmup_steps
-    adaptation = run.adaptation
-    if adapting and in_warmup:
-        adaptation = adapt(adaptation, accept_prob(results.log_ratios[0, 0]).cpu(), run.targets)
-    tally = run.warmup if in_warmup else run.draws
-    tally = tally.add(results.accepted[0], results.log_ratios[0])
-    run = replace(
+    return [results.of_chain(chain) for chain in range(len(runs))]
+
+
+def after(run: RunState, results: SweepResults) -> RunState:
+    """Return the state after some sweeps, all of the warmup or all of the draws."""
+    tally = run.warmup if run.in_warmup else run.draws
+    tally = tally.add(results.accepted, results.log_ratios)
+    return replace(
         run,
-        position=results.positions[0, 0],
-        sweeps=run.sweeps + 1,
-        adaptation=adaptation,
-        warmup=tally if in_warmup else run.warmup,
-        draws=run.draws if in_warmup else tally,
+        position=results.positions[-1],
+        sweeps=run.sweeps + len(results.accepted),
+        scales=results.scales[-1],
+        warmup=tally if run.in_warmup else run.warmup,
+        draws=run.draws if run.in_warmup else tally,
     )
-    return run, results
-
-
-def _given_scales(
-    proposal_scale: float | Sequence[float] | None, partition: Partition
-) -> Tensor | None:
-    """Spread a number, or one number a layer, over the blocks."""
-    if proposal_scale is None:
-        return None
-    scales = torch.as_tensor(proposal_scale, dtype=torch.float64)
-    if scales.dim() == 0:
-        return scales.repeat(partition.num_blocks)
-    names = partition.layer_names
-    layers = [block.layer for block in partition.blocks if block.layer is not None]
-    if len(scales) != len(names) or len(layers) < partition.num_blocks:
-        raise ValueError(
-            f"proposal_scale must be one number or one per layer {list(names)}, "
-            f"got {len(scales)} numbers"
-        )
-    return scales[torch.tensor(layers) - 1]
-
-
-def _targets(target_accept_prob: float | None, partition: Partition) -> Tensor:
-    if target_accept_prob is None:
-        return target_accept_probs(partition)
-    return torch.full((partition.num_blocks,), target_accept_prob, dtype=torch.float64)
-
-
-def check_arguments(config: Config) -> None:
-    """Check the arguments that need no model.
-
-    Raises:
-        TypeError: If the strategy is not callable.
-        ValueError: Naming the argument, its value and what is allowed.
-    """
-    scale = config.proposal_scale
-    if scale is not None and not _are_positive(scale):
-        raise ValueError(
-            f"proposal_scale must be a positive standard deviation or one per layer, got {scale!r}"
-        )
-    if not callable(config.init_strategy):
-        raise TypeError(
-            "init_strategy must be one of pyro.infer.autoguide.initialization, "
-            f"got {config.init_strategy!r}"
-        )
-    if config.engine not in ENGINE_NAMES:
-        raise ValueError(f"engine must be one of {ENGINE_NAMES}, got {config.engine!r}")
-    target = config.target_accept_prob
-    is_number = isinstance(target, Real) and not isinstance(target, bool)
-    if target is not None and not (is_number and 0 < target < 1):
-        raise ValueError(f"target_accept_prob must be between 0 and 1, got {target!r}")
-
-
-def _are_positive(scale: float | Sequence[float]) -> bool:
-    """Whether something is one finite positive number, or a row of them."""
-    try:
-        numbers = torch.as_tensor(scale, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        return False
-    is_right_shape = numbers.dim() <= 1 and not isinstance(scale, bool)
-    return is_right_shape and bool(((numbers > 0) & numbers.isfinite()).all())

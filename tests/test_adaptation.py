@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pyro_fnbg.adaptation import Adaptation, adapt, initial_scales, target_accept_probs
+from pyro_fnbg.adaptation import adapt, gains, initial_scales, target_accept_probs
 from pyro_fnbg.blocks import Block, Partition
 
 
@@ -39,25 +39,36 @@ def test_a_block_without_spread_is_named(value):
         initial_scales(draws, partition_of(1, 2))
 
 
+def test_gains_decay_and_end_with_the_tuning():
+    found = gains(first=0, count=6, tuned_sweeps=4)
+    expected = [t**-0.6 for t in range(1, 5)] + [0.0, 0.0]
+    assert found.tolist() == pytest.approx(expected, rel=1e-15)
+    assert torch.equal(gains(2, 3, 4), found[2:5])
+    assert not gains(0, 3, 0).any()
+
+
 def test_adapt_is_the_recursion_of_the_source():
     targets = torch.tensor([0.44, 0.30], dtype=torch.float64)
-    state = Adaptation(torch.zeros(2, dtype=torch.float64), 0)
-    expected = torch.zeros(2, dtype=torch.float64)
-    for t in range(1, 50):
+    scales, expected = torch.ones(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    for t, gain in enumerate(gains(0, 49, 49), start=1):
         probs = torch.rand(2, dtype=torch.float64)
-        state = adapt(state, probs, targets)
+        scales = adapt(scales, probs, targets, gain)
         expected = expected + t**-0.6 * (probs - targets)
-        assert torch.allclose(state.log_scales, expected, rtol=0, atol=1e-12)
-    assert state.updates == 49
+        assert torch.allclose(scales.log(), expected, rtol=0, atol=1e-12)
+
+
+def test_adapt_leaves_the_scales_alone_without_gain():
+    scales = torch.rand(5, dtype=torch.float64)
+    assert torch.equal(adapt(scales, torch.rand(5), torch.rand(5), torch.tensor(0.0)), scales)
 
 
 def test_adapt_finds_the_root_of_a_known_curve():
     # a one-dimensional random walk on N(0, 1) accepts (2 / pi) arctan(2 / scale)
     target = torch.tensor([0.44], dtype=torch.float64)
     for start in (-7.0, 7.0):
-        state = Adaptation(torch.tensor([start], dtype=torch.float64), 0)
-        for _ in range(3000):
-            mean = 2 / math.pi * torch.atan(2 / state.log_scales.exp())
-            state = adapt(state, torch.bernoulli(mean), target)
-        mean = 2 / math.pi * torch.atan(2 / state.log_scales.exp())
+        scale = torch.tensor([start], dtype=torch.float64).exp()
+        for gain in gains(0, 3000, 3000):
+            mean = 2 / math.pi * torch.atan(2 / scale)
+            scale = adapt(scale, torch.bernoulli(mean), target, gain)
+        mean = 2 / math.pi * torch.atan(2 / scale)
         assert abs(mean - 0.44) < 0.05

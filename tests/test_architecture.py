@@ -26,9 +26,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engines.compiled",),
     ("engines.*",),
     ("diagnostics", "engines.choice"),
+    ("config",),
     ("run",),
-    ("reports",),
+    ("ahead", "chains", "reports"),
     ("kernel",),
+    ("draws", "progress", "estimates"),
+    ("collect",),
+    ("workers",),
+    ("driver",),
     ("predictive", "interop", "plots"),
 )
 WITHOUT_PYRO = ("typing", "layout", "blocks", "nodes", "step", "noise", "batches", "adaptation")

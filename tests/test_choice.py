@@ -349,6 +349,6 @@ def test_a_layer_of_few_blocks_is_compared_once_a_try():
     model = BayesianMLP([3, 2, 2])
     kernel = FNBG(model, blocks="layer")
     kernel.setup(0, X, Y)
-    run = kernel._run
+    run = kernel._running()
     network = read_network(model, (X, Y), {}, run.sites, run.plan)
     assert _blocks_by_layer(network, run.partition) == {1: [0], 2: [1]}

@@ -53,7 +53,7 @@ def test_a_stuck_block_is_warned_of(accepted, sweeps, warns):
     assert bool(caught) is warns
     if warns:
         text = str(caught[0].message)
-        assert f"1 of 3 blocks hardly moved in {sweeps} draws" in text
+        assert f"1 of 3 blocks hardly moved in {sweeps} sweeps" in text
         assert f"b ({accepted / sweeps:.2%})" in text
 
 
@@ -65,7 +65,8 @@ class RowEngine:
         assert all(torch.equal(z[0, 0], other) for other in z[0])
         first = rows[0, :, 0].double()
         ratios = torch.stack([-first / 10, torch.zeros_like(first), first * math.nan], 1)[None]
-        return SweepResults(position.expand(1, len(first), -1), ratios, ratios > math.inf, first)
+        positions = position.expand(1, len(first), -1)
+        return SweepResults(positions, ratios, ratios > math.inf, first, scales)
 
 
 def test_batch_noise_is_measured_over_independent_batches():

@@ -96,7 +96,7 @@ class Setup:
             y = torch.randint(0, labels, (ROWS,))
         kernel = FNBG(model, **options)
         kernel.setup(0, x, y)
-        self.run = kernel._run
+        self.run = kernel._running()
         self.partition, self.position = self.run.partition, self.run.position
         self.network = read_network(model, (x, y), {}, self.run.sites, self.run.plan)
         density = ModelDensity(model, (x, y), {}, self.run.sites, self.run.plan)

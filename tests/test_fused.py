@@ -349,7 +349,7 @@ def test_first_layer_increments_in_pieces_are_the_same_bit_for_bit(options, dtyp
     size = len(run.position), run.partition.num_blocks
     noise = [sweep_noise(ChainKey(5, 0), k, *size) for k in range(10)]
     z, log_u = torch.stack([n.z for n in noise])[None], torch.stack([n.log_u for n in noise])[None]
-    arguments = run.position[None], None, z, log_u, torch.full((1, size[1]), 0.3).double()
+    arguments = run.position[None], None, z, log_u, torch.full((1, size[1]), 0.1).double()
     whole = run.engine.sweeps(*arguments)
     pieces, held = len(run.engine._plan.piece_nodes), len(run.engine._works[0].deltas)
     assert held == pieces > 1

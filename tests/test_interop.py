@@ -428,7 +428,7 @@ def test_other_kernels_are_refused():
 
 def test_runs_that_did_not_end_are_refused():
     def interrupt(kernel, params, stage, i):
-        if kernel._run.key.chain == 1:
+        if kernel._running().key.chain == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(RuntimeError, match=r"no finished run.*mcmc\.run"):

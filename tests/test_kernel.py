@@ -84,8 +84,8 @@ def test_noise_and_batches_of_two_chains_share_nothing():
     pyro.set_rng_seed(1)
     for _ in range(2):
         kernel.setup(0, X, Y)
-        keys.append(kernel._run.key)
-        rows.append(tuple(kernel._run.batches.rows(0).tolist()))
+        keys.append(kernel._running().key)
+        rows.append(tuple(kernel._running().batches.rows(0).tolist()))
     assert keys[0] != keys[1]
     assert rows[0] != rows[1]
 
@@ -105,7 +105,7 @@ def test_every_sweep_has_the_next_batch():
     for sweep in range(8):
         seen.clear()
         params = kernel.sample(params)
-        assert set(seen) == {tuple(kernel._run.batches.rows(sweep).tolist())}
+        assert set(seen) == {tuple(kernel._running().batches.rows(sweep).tolist())}
         batches.append(seen[0])
     for epoch in (batches[:4], batches[4:]):
         assert sorted(row for batch in epoch for row in batch) == list(range(12))
@@ -157,7 +157,7 @@ def test_scales_are_constant_after_warmup_and_move_during_it():
     scales = []
 
     def hook(kernel, params, stage, i):
-        scales.append((stage.split()[0], kernel._run.scales))
+        scales.append((stage.split()[0], kernel._running().scales))
 
     run(FNBG(NET), X, Y, draws=30, warmup=20, hook_fn=hook)
     warmup = [s for stage, s in scales if stage == "Warmup"]
@@ -180,9 +180,9 @@ def test_given_scales_are_where_adaptation_starts():
     kernel = FNBG(NET, proposal_scale=0.3)
     pyro.set_rng_seed(1)
     kernel.setup(10, X, Y)
-    assert kernel._run.scales.tolist() == pytest.approx([0.3] * 6)
+    assert kernel._running().scales.tolist() == pytest.approx([0.3] * 6)
     kernel.sample(kernel.initial_params)
-    assert (kernel._run.scales != 0.3).all()
+    assert (kernel._running().scales != 0.3).all()
 
 
 def test_a_given_target_is_aimed_at():
@@ -209,8 +209,8 @@ def test_logging_is_json_and_of_the_current_phase():
     for sweep in range(6):
         params = kernel.sample(params)
         json.dumps(kernel.logging())
-        assert kernel._run.warmup.sweeps == min(sweep + 1, 3)
-        assert kernel._run.draws.sweeps == max(sweep - 2, 0)
+        assert kernel._running().warmup.sweeps == min(sweep + 1, 3)
+        assert kernel._running().draws.sweeps == max(sweep - 2, 0)
 
 
 def test_a_deep_nets_progress_bar_stays_short():
@@ -259,7 +259,7 @@ def test_diagnostics_name_blocks_nodes_and_layers():
 def test_every_draw_has_its_statistics():
     positions = []
     kernel = FNBG(NET, proposal_scale=0.3, adapt=False)
-    run(kernel, X, Y, draws=25, hook_fn=lambda k, p, s, i: positions.append(k._run.position))
+    run(kernel, X, Y, draws=25, hook_fn=lambda k, p, s, i: positions.append(k._running().position))
     report = kernel.diagnostics()
     stats = report["sample_stats"]
     assert {name: value.shape for name, value in stats.items()} == {
@@ -270,7 +270,9 @@ def test_every_draw_has_its_statistics():
     assert report["layers"] == ["layer1", "layer2"]
     # three blocks in either layer, so the sweep's mean is the mean of the two
     assert stats["layer_acceptance_rate"].mean(1) == pytest.approx(stats["acceptance_rate"])
-    density = ModelDensity(NET, (X, Y), {}, kernel._run.sites, kernel._run.plan).on(None)
+    density = ModelDensity(NET, (X, Y), {}, kernel._running().sites, kernel._running().plan).on(
+        None
+    )
     expected = [density(position).log_density.item() for position in positions[10:]]
     assert stats["batch_log_density"] == pytest.approx(expected, rel=1e-6)
     # an accepted share of min(1, ratio) has the same mean as the decisions themselves
@@ -398,7 +400,9 @@ def test_mixed_precision_keeps_each_sites_type():
         params = kernel.sample(params)
         assert params["a"].dtype == torch.float32
         assert params["b"].dtype == torch.float64
-        assert torch.equal(kernel._run.sites.layout.flatten(params), kernel._run.position)
+        assert torch.equal(
+            kernel._running().sites.layout.flatten(params), kernel._running().position
+        )
 
 
 def test_parameters_are_left_alone():

@@ -20,7 +20,7 @@ def read(model, x=X, y=Y, **options):
     pyro.set_rng_seed(0)
     kernel = FNBG(model, engine="trace", **options)
     kernel.setup(0, x, y)
-    run = kernel._run
+    run = kernel._running()
     return read_network(model, (x, y), {}, run.sites, run.plan), run
 
 

@@ -59,7 +59,7 @@ class Setup:
             y = y + 0.1 * torch.randn(ROWS, dtype=torch.float64)
         kernel = FNBG(model, engine="trace", batch_size=BATCH, **options)
         kernel.setup(0, x, y)
-        run = kernel._run
+        run = kernel._running()
         network = read_network(model, (x, y), {}, run.sites, run.plan)
         self.trace, self.engine = run.engine, FAST[name](network, run.partition)
         self.size = len(run.position), run.partition.num_blocks
@@ -103,18 +103,18 @@ def test_sweeps_are_those_of_the_model(name, case):
     assert ((rates > 0.05) & (rates < 0.95)).all(), f"decisions of one kind only: {rates}"
 
 
-def test_fused_chains_work_in_memory_of_their_own():
-    """Chains run on threads side by side: what one writes, no other may read."""
+def test_fused_calls_work_in_memory_of_their_own():
+    """Calls run on threads side by side: what one writes, no other may read."""
     setup = Setup("fused", "deep")
-    setup.engine.sweeps(setup.positions, *setup.noise(0), setup.scales)
-    works = setup.engine._works
-    for number in range(CHAINS):
-        works[number].log_lik.fill(math.nan)
-        works[number].pre.fill(math.nan)
-    setup.engine.sweeps(setup.positions, *setup.noise(1), setup.scales)
-    assert setup.engine._works is works
-    for work in works:
-        assert np.isfinite(work.log_lik).all()
-        assert np.isfinite(work.pre).all()
-    for one, other in zip(*works, strict=True):
-        assert not np.shares_memory(one, other)
+    noise = setup.noise(0)
+    expected = setup.engine.sweeps(setup.positions, *noise, setup.scales)
+    with setup.engine._work(BATCH) as one, setup.engine._work(BATCH) as other:
+        for mine, its in zip(one, other, strict=True):
+            assert not np.shares_memory(mine, its)
+        for work in (one, other):
+            work.log_lik.fill(math.nan)
+            work.pre.fill(math.nan)
+    # and what an earlier call left there plays no part
+    again = setup.engine.sweeps(setup.positions, *noise, setup.scales)
+    for before, after in zip(expected, again, strict=True):
+        assert torch.equal(before, after)

@@ -28,7 +28,7 @@ def test_acceptance_ends_at_its_targets_and_the_frozen_chain_is_right():
 
     def hook(kernel, params, stage, i):
         if stage.startswith("Sample"):
-            scales.append(kernel._run.scales)
+            scales.append(kernel._running().scales)
 
     mcmc = MCMC(kernel, num_samples=8000, warmup_steps=2000, hook_fn=hook, disable_progbar=True)
     mcmc.run()

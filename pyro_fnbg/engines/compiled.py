@@ -114,6 +114,12 @@ def _block_step(
 
 
 @compiled()
+def _accept_prob(log_ratio: float) -> float:
+    """Compute min(1, ratio), with 0 for refused candidates."""
+    return 0.0 if math.isnan(log_ratio) else math.exp(min(0.0, log_ratio))
+
+
+@compiled()
 def _log_likelihood(work: Work) -> float:
     """Sum the log likelihoods of the current state, tile by tile."""
     total = 0.0
@@ -168,6 +174,10 @@ def _cached_by(sources: str) -> Callable[..., None]:
                 results.log_ratios[k, block] = log_ratio
                 results.accepted[k, block] = accepted
                 results.moved_rows[k, block] = count
+                if noise.gains[k] > 0:
+                    excess = _accept_prob(log_ratio) - noise.targets[block]
+                    noise.scales[block] *= math.exp(noise.gains[k] * excess)
+                results.scales[k, block] = noise.scales[block]
             log_density = plan.log_constant + _log_likelihood(work)
             for at in range(len(position)):
                 log_density += _log_prior(plan, at, np.float64(position[at]))

@@ -19,11 +19,12 @@ from torch import Tensor
 from torch.distributions import Normal, biject_to
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from pyro_fnbg.adaptation import Tuning, adapt
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.engines.base import SweepResults
 from pyro_fnbg.engines.network import Network
 from pyro_fnbg.engines.places import Node, first_layer_groups, group_products, locate
-from pyro_fnbg.step import Proposal, increments, sweep, tiled_sum
+from pyro_fnbg.step import Proposal, accept_prob, increments, sweep, tiled_sum
 from pyro_fnbg.structure import ACTIVATIONS
 
 __all__ = ["FeedforwardEngine", "NetworkState"]
@@ -76,6 +77,8 @@ class FeedforwardEngine:
     """
 
     name = "feedforward"
+    is_compiled = False
+    joins_chains = True
 
     def __init__(self, network: Network, partition: Partition) -> None:
         device = network.inputs.device
@@ -95,12 +98,19 @@ class FeedforwardEngine:
         self._sizes = partition.sizes.tolist()
 
     def sweeps(
-        self, positions: Tensor, rows: Tensor | None, z: Tensor, log_u: Tensor, scales: Tensor
+        self,
+        positions: Tensor,
+        rows: Tensor | None,
+        z: Tensor,
+        log_u: Tensor,
+        scales: Tensor,
+        tuning: Tuning | None = None,
     ) -> SweepResults:
         """Run K sweeps of C chains; see ``pyro_fnbg.engines.base.Engine``."""
         device = positions.device
         rows = None if rows is None else rows.to(device)
         z, log_u, scales = z.to(device), log_u.to(device), scales.to(device)
+        tuning = None if tuning is None else Tuning(*(values.to(device) for values in tuning))
         results = []
         # A distribution that checks its arguments makes the host wait for the device
         with torch.no_grad(), pyro.validation_enabled(False):
@@ -112,7 +122,10 @@ class FeedforwardEngine:
                 state, info = sweep(positions, evaluate, propose, log_u[:, number])
                 positions = state.position
                 terms = torch.cat([self._log_prior(positions), state.log_lik], -1)
-                results.append((positions, *info, tiled_sum(terms)))
+                if tuning is not None:
+                    probs = accept_prob(info.log_ratios)
+                    scales = adapt(scales, probs, tuning.targets, tuning.gains[number])
+                results.append((positions, *info, tiled_sum(terms), scales))
         return SweepResults(*(torch.stack(pieces, 1) for pieces in zip(*results, strict=True)))
 
     def _prepare(self, position: Tensor, rows: Tensor | None, increment: Tensor) -> _Sweep:

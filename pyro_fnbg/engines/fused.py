@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fnbg.adaptation import Tuning
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.engines.base import SweepResults
 from pyro_fnbg.engines.compiled import run_sweeps
@@ -29,9 +28,9 @@ class FusedEngine:
     """Sweep over the blocks of a feedforward network, compiled for the CPU.
 
     The same decisions as the other engines from the same noise; in single precision, log ratios
-    agree up to rounding. Chains run on threads of their own, up to the number of cores, and each
-    chain's results are the same bit for bit whatever runs beside it. The first use compiles for
-    some seconds, and says so; later processes find the result on disk.
+    agree up to rounding. Calls on several threads run side by side, and a chain's results are the
+    same bit for bit whatever runs beside it. The first use compiles for some seconds, and says so;
+    later processes find the result on disk.
 
     Args:
         network: What the model computes.
@@ -43,6 +42,8 @@ class FusedEngine:
     """
 
     name = "fused"
+    is_compiled = True
+    joins_chains = False
 
     def __init__(self, network: Network, partition: Partition) -> None:
         if network.inputs.device.type != "cpu":
@@ -65,7 +66,13 @@ class FusedEngine:
             )
 
     def sweeps(
-        self, positions: Tensor, rows: Tensor | None, z: Tensor, log_u: Tensor, scales: Tensor
+        self,
+        positions: Tensor,
+        rows: Tensor | None,
+        z: Tensor,
+        log_u: Tensor,
+        scales: Tensor,
+        tuning: Tuning | None = None,
     ) -> SweepResults:
         """Run K sweeps of C chains; see ``pyro_fnbg.engines.base.Engine``.
 
@@ -75,42 +82,45 @@ class FusedEngine:
         (chains, num_sweeps, num_params), num_blocks = z.shape, log_u.shape[-1]
         num_rows = len(self._data.inputs) if rows is None else rows.shape[-1]
         every = np.arange(num_rows)[None]
-        if len(self._works) < chains or len(self._works[0].log_lik) != num_rows:
-            self._works = [make_work(self._plan, self._data, num_rows) for _ in range(chains)]
+        if tuning is None:
+            tuning = Tuning(torch.zeros(num_blocks), torch.zeros(num_sweeps))
+        targets, gains = (values.double().numpy() for values in tuning)
         results = Results(
             positions=np.empty((chains, num_sweeps, num_params), self._data.inputs.dtype),
             log_ratios=np.empty((chains, num_sweeps, num_blocks)),
             accepted=np.empty((chains, num_sweeps, num_blocks), np.bool_),
             log_densities=np.empty((chains, num_sweeps)),
+            scales=np.empty((chains, num_sweeps, num_blocks)),
             moved_rows=np.empty((chains, num_sweeps, num_blocks), np.int64),
         )
-        tasks = [
-            partial(
-                run_sweeps,
-                self._plan,
-                self._data,
-                self._works[chain],
-                positions[chain].numpy().copy(),
-                Noise(
-                    every if rows is None else rows[chain].contiguous().numpy(),
-                    z[chain].contiguous().numpy(),
-                    log_u[chain].contiguous().numpy(),
-                    scales[chain].contiguous().numpy(),
-                ),
-                Results(*(values[chain] for values in results)),
-            )
-            for chain in range(chains)
-        ]
-        # The compiled code lets go of Python's lock, so that threads run side by side
-        threads = min(chains, torch.get_num_threads())
-        if threads == 1:
-            for task in tasks:
-                task()
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(lambda task: task(), tasks))
+        with self._work(num_rows) as work:
+            for chain in range(chains):
+                noise = Noise(
+                    rows=every if rows is None else rows[chain].contiguous().numpy(),
+                    z=z[chain].contiguous().numpy(),
+                    log_u=log_u[chain].contiguous().numpy(),
+                    scales=scales[chain].numpy().copy(),
+                    targets=targets,
+                    gains=gains,
+                )
+                position = positions[chain].numpy().copy()
+                chain_results = Results(*(values[chain] for values in results))
+                # The compiled code lets go of Python's lock
+                run_sweeps(self._plan, self._data, work, position, noise, chain_results)
         self.moved_rows = torch.from_numpy(results.moved_rows)
-        return SweepResults(*map(torch.from_numpy, results[:4]))
+        return SweepResults(*map(torch.from_numpy, results[:-1]))
+
+    @contextmanager
+    def _work(self, num_rows: int) -> Iterator[Work]:
+        """Lend memory to one call; calls on other threads get their own."""
+        try:
+            work = self._works.pop()
+        except IndexError:
+            work = make_work(self._plan, self._data, num_rows)
+        if len(work.log_lik) != num_rows:
+            work = make_work(self._plan, self._data, num_rows)
+        yield work
+        self._works.append(work)
 
 
 @contextmanager

@@ -82,12 +82,14 @@ class Data(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Hold batches and noise of K sweeps."""
+    """Hold batches, noise and proposal scales of K sweeps."""
 
     rows: Array  # (K, n); (1, n) where all sweeps see the same rows
     z: Array  # (K, P)
     log_u: Array  # (K, B)
-    scales: Array  # (B,)
+    scales: Array  # (B,) overwritten where they are tuned
+    targets: Array  # (B,) acceptance probabilities aimed at
+    gains: Array  # (K,) how far the scales move after each sweep
 
 
 class Work(NamedTuple):
@@ -123,6 +125,7 @@ class Results(NamedTuple):
     log_ratios: Array  # (K, B)
     accepted: Array  # (K, B)
     log_densities: Array  # (K,)
+    scales: Array  # (K, B)
     moved_rows: Array  # (K, B) rows on which a candidate was followed up the layers
 
 

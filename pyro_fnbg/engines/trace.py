@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pyro_fnbg.adaptation import Tuning, adapt
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.engines.base import SweepResults
-from pyro_fnbg.step import increments, proposals, sweep
+from pyro_fnbg.step import accept_prob, increments, proposals, sweep
 
 __all__ = ["TraceEngine"]
 
@@ -22,41 +23,65 @@ class TraceEngine:
     """
 
     name = "trace"
+    is_compiled = False
+    joins_chains = False
 
     def __init__(self, density: ModelDensity, partition: Partition) -> None:
         self._density, self._partition = density, partition
 
     def sweeps(
-        self, positions: Tensor, rows: Tensor | None, z: Tensor, log_u: Tensor, scales: Tensor
+        self,
+        positions: Tensor,
+        rows: Tensor | None,
+        z: Tensor,
+        log_u: Tensor,
+        scales: Tensor,
+        tuning: Tuning | None = None,
     ) -> SweepResults:
         """Run K sweeps of C chains; see ``pyro_fnbg.engines.base.Engine``."""
         chains = [
-            self._chain(position, None if rows is None else rows[chain], *noise)
-            for chain, (position, *noise) in enumerate(
-                zip(positions, z, log_u, scales, strict=True)
+            self._chain(
+                positions[chain],
+                None if rows is None else rows[chain],
+                z[chain],
+                log_u[chain],
+                scales[chain],
+                tuning,
             )
+            for chain in range(len(positions))
         ]
         return SweepResults(*(torch.stack(pieces) for pieces in zip(*chains, strict=True)))
 
     def _chain(
-        self, position: Tensor, rows: Tensor | None, z: Tensor, log_u: Tensor, scales: Tensor
+        self,
+        position: Tensor,
+        rows: Tensor | None,
+        z: Tensor,
+        log_u: Tensor,
+        scales: Tensor,
+        tuning: Tuning | None,
     ) -> SweepResults:
         """Run K sweeps of one chain; nothing has the leading dimension here."""
         device = position.device
         blocks = [index.to(device) for index in self._partition.indices]
         owners = self._partition.block_of_coordinate
-        states, infos = [], []
+        states, infos, scales_after = [], [], []
         for number, (z_sweep, log_u_sweep) in enumerate(zip(z, log_u, strict=True)):
             increment = increments(z_sweep, scales, owners, position.dtype).to(device)
             density = self._density.on(None if rows is None else rows[number])
             propose = proposals(density, blocks, increment)
             state, info = sweep(position, density, propose, log_u_sweep.to(device))
             position = state.position
+            if tuning is not None:
+                probs = accept_prob(info.log_ratios).cpu()
+                scales = adapt(scales, probs, tuning.targets, tuning.gains[number])
             states.append(state)
             infos.append(info)
+            scales_after.append(scales)
         return SweepResults(
             torch.stack([state.position for state in states]),
             torch.stack([info.log_ratios for info in infos]),
             torch.stack([info.accepted for info in infos]),
             torch.stack([state.log_density for state in states]),
+            torch.stack(scales_after),
         )

@@ -72,8 +72,7 @@ def start(x: Tensor, y: Tensor, device: str, batch_size: int) -> RunState:
     model = BayesianMLP(WIDTHS, prior_scale=10**0.5)
     kernel = FNBG(model, parts={1: 78}, batch_size=batch_size, engine="feedforward")
     kernel.setup(0, x.to(device), y.to(device))
-    assert kernel._run is not None
-    return kernel._run
+    return kernel._running()
 
 
 def prepare(run: RunState, chains: int, number: int) -> tuple[Tensor, ...]:

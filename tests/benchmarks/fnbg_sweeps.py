@@ -64,7 +64,7 @@ def main() -> None:
         started = time.perf_counter()
         params = kernel.sample(params)
         kernel_seconds.append(time.perf_counter() - started)
-    run = kernel._run
+    run = kernel._running()
     assert run is not None
     seconds, moved = time_engine(run, options.calls, options.sweeps)
     report = {

@@ -19,6 +19,8 @@ ENGINES = ("trace", "feedforward", "fused")
 # state. In double precision rounding is about 1e-12 for the sums of these tests; in single
 # precision a term of size 10 is off by 1e-6, and there are up to some hundreds of them.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3}
+# Units of rounding, of the sum of the absolute terms, that a log ratio may be off by
+ROUNDINGS = 8
 
 
 def start(engine: str, model: Any, *args: Any, **options: Any) -> RunState:
@@ -26,8 +28,7 @@ def start(engine: str, model: Any, *args: Any, **options: Any) -> RunState:
     assert engine in ENGINES
     kernel = FNBG(model, engine=engine, **options)
     kernel.setup(0, *args)
-    assert kernel._run is not None
-    return kernel._run
+    return kernel._running()
 
 
 def run_sweeps(
@@ -92,11 +93,13 @@ class Replay(NamedTuple):
         log_ratios: Log ratio of each block, judged where the blocks accepted before it led.
         position: Where the accepted blocks led.
         log_density: Log density there.
+        sizes: Sum of the absolute terms of each block's two log densities.
     """
 
     log_ratios: Tensor
     position: Tensor
     log_density: Tensor
+    sizes: Tensor
 
 
 def replay(
@@ -110,14 +113,15 @@ def replay(
 ) -> Replay:
     """Follow one sweep's decisions, and evaluate the whole model before and after every block."""
     moves = (scales[run.partition.block_of_coordinate] * noise.z).to(position.dtype)
-    state, log_ratios = density.on(rows)(position), []
+    state, log_ratios, sizes = density.on(rows)(position), [], []
     for index, is_accepted in zip(run.partition.indices, accepted.tolist(), strict=True):
         moved = state.position.clone()
         moved[index] += moves[index]
         candidate = density.on(rows)(moved)
         log_ratios.append(log_accept_ratio(candidate.log_terms, state.log_terms))
+        sizes.append(candidate.log_terms.abs().sum() + state.log_terms.abs().sum())
         state = candidate if is_accepted else state
-    return Replay(torch.stack(log_ratios), state.position, state.log_density)
+    return Replay(torch.stack(log_ratios), state.position, state.log_density, torch.stack(sizes))
 
 
 def assert_follows(
@@ -125,19 +129,23 @@ def assert_follows(
 ) -> None:
     """Assert that one sweep, its results without leading dimensions, is that of the model.
 
-    Log ratios and log density agree within the tolerance, each decision follows from the reported
-    ratio, exactly, and from the model's unless the threshold lies within the tolerance of it; and
-    the position is bit for bit what the accepted increments give.
+    Log ratios and log density agree within the tolerance, and a few units of rounding of the terms'
+    size where that is larger; a tolerance of 0 asks for the same numbers. Each decision follows
+    from the reported ratio, exactly, and from the model's unless the threshold lies within the
+    tolerance of it; and the position is bit for bit what the accepted increments give.
     """
-    torch.testing.assert_close(
-        results.log_ratios, expected.log_ratios, rtol=0.0, atol=tolerance, equal_nan=True
-    )
+    # A term comes from a chain of some operations, each rounded; squares double the relative error
+    rounding = ROUNDINGS * torch.finfo(results.positions.dtype).eps * expected.sizes
+    allowed = rounding.clamp(min=tolerance) if tolerance > 0 else torch.zeros_like(rounding)
+    gaps = (results.log_ratios - expected.log_ratios).abs()
+    is_same = (gaps <= allowed) | (results.log_ratios == expected.log_ratios)
+    assert (is_same | (results.log_ratios.isnan() & expected.log_ratios.isnan())).all()
     assert torch.equal(results.accepted, log_u < results.log_ratios)
     differs = results.accepted != (log_u < expected.log_ratios)
-    assert ((log_u - expected.log_ratios).abs()[differs] <= tolerance).all()
+    assert ((log_u - expected.log_ratios).abs() <= allowed)[differs].all()
     assert torch.equal(results.positions, expected.position)
     torch.testing.assert_close(
-        results.log_densities, expected.log_density, rtol=0.0, atol=tolerance
+        results.log_densities, expected.log_density, rtol=0.0, atol=float(allowed.max())
     )
 
 

@@ -364,8 +364,8 @@ _GENERAL = [
     Fault(
         name="first-batch-for-ever",
         module="pyro_fnbg.run",
-        old="rows = run.batches.rows(run.sweeps)",
-        new="rows = run.batches.rows(0)",
+        old="rows_of_sweeps(chain.sweeps, count)",
+        new="rows_of_sweeps(0, count)",
         killed_by="tests/test_kernel.py::test_every_sweep_has_the_next_batch",
     ),
     Fault(
@@ -378,15 +378,15 @@ _GENERAL = [
     Fault(
         name="adaptation-after-warmup",
         module="pyro_fnbg.run",
-        old="if adapting and in_warmup:",
-        new="if adapting:",
+        old="gains(run.sweeps, count, run.tuned_sweeps)",
+        new="gains(run.sweeps, count, 10**9)",
         killed_by="tests/test_kernel.py::test_scales_are_constant_after_warmup_and_move_during_it",
     ),
     Fault(
         name="warmup-counted-as-draws",
         module="pyro_fnbg.run",
-        old="warmup=tally if in_warmup else run.warmup,\n"
-        "        draws=run.draws if in_warmup else tally,",
+        old="warmup=tally if run.in_warmup else run.warmup,\n"
+        "        draws=run.draws if run.in_warmup else tally,",
         new="warmup=tally,\n        draws=tally,",
         killed_by="tests/test_kernel.py::test_sequential_chains_leave_nothing_to_the_next",
     ),
@@ -680,9 +680,9 @@ _IN_FUSED = [
     _in_fused(
         "work-memory-shared-between-chains",
         "fused",
-        "self._works[chain],",
-        "self._works[0],",
-        "tests/test_seeded.py::test_fused_chains_work_in_memory_of_their_own",
+        "self._works.pop()",
+        "self._works[0]",
+        "tests/test_seeded.py::test_fused_calls_work_in_memory_of_their_own",
     ),
 ]
 

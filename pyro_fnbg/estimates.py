@@ -1,0 +1,97 @@
+"""What ArviZ says of draws, computed a few parameters at a time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["import_arviz", "site_estimates", "summary_table"]
+
+# ArviZ's estimators need some ten times the memory of what they are given, in double precision:
+# they get at most so many numbers at a time
+MAX_NUMBERS = 2**23
+
+
+def import_arviz() -> Any:
+    """Import ArviZ, without the announcement of version 1 that 0.23 makes; both are served."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+def site_estimates(draws: Tensor) -> dict[str, Tensor]:
+    """Estimate effective sample sizes and R-hat of one site's parameters.
+
+    ``n_eff`` is ArviZ's bulk effective sample size, ``r_hat`` its rank-normalised split R-hat
+    (Vehtari and others, 2021, "Rank-normalization, folding, and localization"); NaN where draws are
+    too few or not finite.
+
+    Args:
+        draws: Shape ``(chains, draws, *site shape)``.
+
+    Returns:
+        Tensors of the site's shape.
+    """
+    arviz = import_arviz()
+    found: dict[str, list[NDArray[np.float64]]] = {"n_eff": [], "r_hat": []}
+    for _, columns in _chunks(draws):
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # of draws too few, whose estimates are NaN
+            for name, function in (("n_eff", arviz.ess), ("r_hat", arviz.rhat)):
+                values = function({"x": columns})["x"].values
+                found[name].append(np.atleast_1d(values).astype(np.float64))
+    shape = draws.shape[2:]
+    return {
+        name: torch.from_numpy(np.concatenate([np.empty(0), *pieces])).view(shape)
+        for name, pieces in found.items()
+    }
+
+
+def summary_table(samples: Mapping[str, Tensor], prob: float) -> pd.DataFrame:
+    """Tabulate ArviZ's summary of every parameter, one row each.
+
+    Args:
+        samples: Draws by site, each of shape ``(chains, draws, *site shape)``.
+        prob: Probability of the intervals.
+    """
+    import pandas as pd
+
+    arviz = import_arviz()
+    is_new = int(version("arviz").partition(".")[0]) >= 1
+    options = {"ci_prob": prob} if is_new else {"hdi_prob": prob}
+    tables = []
+    for name, draws in samples.items():
+        for first, columns in _chunks(draws):
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                table = arviz.summary({"x": columns}, **options)
+            places = range(first, first + columns.shape[-1])
+            table.index = [_parameter_name(name, draws.shape[2:], place) for place in places]
+            tables.append(table)
+    return pd.concat(tables) if tables else pd.DataFrame()
+
+
+def _chunks(draws: Tensor) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield ``(chains, draws, some parameters)`` with the number of the first parameter."""
+    num_draws = draws.shape[0] * draws.shape[1]
+    at_a_time = max(1, MAX_NUMBERS // max(1, num_draws))
+    columns = draws.detach().reshape(*draws.shape[:2], draws[0, 0].numel() if num_draws else 0)
+    for first in range(0, columns.shape[-1], at_a_time):
+        yield first, columns[..., first : first + at_a_time].cpu().numpy()
+
+
+def _parameter_name(site: str, shape: torch.Size, place: int) -> str:
+    """Name a parameter by its place in the site, as ArviZ and Pyro do."""
+    index = ", ".join(str(int(i)) for i in np.unravel_index(place, shape)) if shape else ""
+    return f"{site}[{index}]" if shape else site

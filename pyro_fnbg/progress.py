@@ -1,0 +1,62 @@
+"""A progress bar for several chains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from pyro_fnbg.diagnostics import DrawStatistics
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Show the sweeps of all chains in one bar, and their mean acceptance rates by layer.
+
+    Args:
+        num_chains: Number of chains.
+        warmup_steps: Sweeps of warmup of each chain.
+        num_sweeps: Sweeps of each chain, warmup included.
+        statistics: What writes the rates of blocks as text.
+        disable: Whether to show nothing.
+    """
+
+    def __init__(
+        self,
+        num_chains: int,
+        warmup_steps: int,
+        num_sweeps: int,
+        statistics: DrawStatistics,
+        disable: bool,
+    ) -> None:
+        self._sweeps = [0] * num_chains
+        self._rates: dict[int, Tensor] = {}
+        self._warmup_steps, self._statistics = warmup_steps, statistics
+        self._bar = tqdm(total=num_chains * num_sweeps, unit="sweep", disable=disable)
+
+    def show(self, chain: int, sweeps: int, rates: Sequence[float]) -> None:
+        """Note how far a chain is, and its blocks' acceptance rates in its phase so far."""
+        self._bar.update(sweeps - self._sweeps[chain])
+        self._sweeps[chain] = sweeps
+        self._rates[chain] = torch.tensor(rates, dtype=torch.float64)
+        in_warmup = min(self._sweeps) < self._warmup_steps
+        self._bar.set_description("Warmup" if in_warmup else "Sample", refresh=False)
+        means = torch.stack(list(self._rates.values())).nanmean(0)
+        (shown,) = self._statistics.shown(means)
+        self._bar.set_postfix_str(f"acc. rate by layer (%)={shown}", refresh=False)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.refresh()
+        self._bar.close()
