@@ -493,8 +493,8 @@ _IN_TRACE = [
     _in_trace(
         "noise-shared-between-chains",
         "engines.trace",
-        "zip(positions, z, log_u, scales, strict=True)",
-        "zip(positions, z[:1].expand_as(z), log_u, scales, strict=True)",
+        "z[chain]",
+        "z[0]",
         "tests/test_feedforward.py::test_same_decisions_as_the_trace_engine[xor]",
     ),
 ]
