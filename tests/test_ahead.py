@@ -244,7 +244,7 @@ def test_reports_in_the_middle_of_a_chunk_count_the_draws_handed_out(engine, thi
     def count(kernel, params, stage, i):
         silent.append(kernel.logging())
 
-    options = {"engine": engine, "thin": thin, "batch_size": 7}
+    options = {"engine": engine, "thin": thin}
     with_questions = stock(FNBG(NET, **options), X, Y, draws=12, warmup=6, hook_fn=ask)
     without = stock(FNBG(NET, **options), X, Y, draws=12, warmup=6, hook_fn=count)
     assert same(by_chain(with_questions), by_chain(without))
