@@ -1,4 +1,4 @@
-"""The chain's state: many sweeps a call are the sweeps one by one, and tuning is that of its source."""
+"""The chain's state: many sweeps a call are the sweeps one by one, tuned as their source says."""
 
 from dataclasses import replace
 
