@@ -70,8 +70,14 @@ def test_the_bar_is_on_the_screen_or_not(disable, capsys):
 
 
 def test_a_run_that_breaks_off_leaves_the_bar_where_it_was(capsys):
-    with pytest.raises(OSError, match="disk"), bar() as progress:
-        progress.show(0, 12, [0.5, 0.5, 0.5])
-        raise OSError("disk full")
+    progress = bar()
+
+    def break_off():
+        with progress:
+            progress.show(0, 12, [0.5, 0.5, 0.5])
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        break_off()
     assert progress._bar.disable  # closed
     assert "12/60" in capsys.readouterr().err
