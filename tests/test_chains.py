@@ -153,6 +153,7 @@ def test_chains_of_one_run_share_what_set_up_made():
 def test_the_model_is_inspected_once_for_all_chains(monkeypatch):
     """Each chain more costs its prior draws, its start and a check, but no second set-up."""
     calls = {}
+
     def count(name, function):
         def counting(*args):
             calls[name] = calls.get(name, 0) + 1

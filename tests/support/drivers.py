@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyro
+import pyro.infer.mcmc.api as api
+import pytest
 import torch
 from pyro.infer import MCMC
 from torch import Tensor
@@ -31,8 +33,10 @@ def stock(
     seed: int | None = 1,
     **options: Any,
 ) -> MCMC:
-    """Run Pyro's driver: its chains one after the other where the cores are few."""
-    return _run(MCMC, kernel, args, draws, warmup, seed, options)
+    """Run Pyro's driver, its chains one after the other as where cores are few."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api.mp, "cpu_count", lambda: 1)
+        return _run(MCMC, kernel, args, draws, warmup, seed, options)
 
 
 def _run(
