@@ -76,12 +76,15 @@ def test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each
     _, runs = start()
     for chain, run in enumerate(runs):
         accepted, sweeps = torch.zeros(run.partition.num_blocks), []
+        probs, log_densities = [], []
         for sweep in range(WARMUP + THIN * DRAWS):
             (results,) = next_sweeps([run], 1)
             run = after(run, results)
             if sweep >= WARMUP:
                 accepted += results.accepted[0]
                 sweeps.append(run.position)
+                probs.append(results.log_ratios[0].clamp(max=0.0).exp().mean())
+                log_densities.append(results.log_densities[0])
         values = run.sites.layout.unflatten(torch.stack(sweeps[THIN - 1 :: THIN]))
         found = collector.draws.of_chain(chain)
         for name, value in values.items():
@@ -90,7 +93,12 @@ def test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each
         assert report["chain"] == chain
         rates = torch.tensor(list(report["acceptance rate by block"].values()))
         torch.testing.assert_close(rates, accepted / (THIN * DRAWS))
-        assert len(report["sample_stats"]["acceptance_rate"]) == DRAWS
+        stats = report["sample_stats"]
+        means = torch.stack(probs).view(DRAWS, THIN).mean(1)
+        np.testing.assert_allclose(stats["acceptance_rate"], means.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(
+            stats["batch_log_density"], torch.stack(log_densities[THIN - 1 :: THIN]), rtol=1e-6
+        )
         scales = torch.tensor(list(report["proposal scale by block"].values()))
         torch.testing.assert_close(scales.double(), run.scales, rtol=1e-6, atol=0.0)
 
