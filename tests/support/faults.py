@@ -423,7 +423,7 @@ _IN_DRIVER = [
         "pyro_fnbg.driver",
         "[ChainKey(seed, chain) for",
         "[ChainKey(seed, 0) for",
-        "tests/test_driver.py::test_each_chain_is_that_of_pyros_driver[all rows-fused]",
+        "tests/test_driver.py::test_each_chain_is_that_of_pyros_driver[given-fused]",
     ),
     Fault(
         "first-sweep-of-a-draw-kept-by-the-driver",
