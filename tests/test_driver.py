@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import warnings
 
@@ -126,7 +127,8 @@ def test_chain_methods_and_threads_make_no_difference(engine):
         assert [report["chain"] for report in run._diagnostics] == [0, 1, 2]
 
 
-def test_spawned_workers_make_the_same_draws_and_take_the_parents_defaults():
+def test_spawned_workers_make_the_same_draws_and_take_the_parents_defaults(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one worker for both chains, to save time
     torch.set_default_dtype(torch.float64)
     options = {"draws": 12, "num_chains": 2}
     expected = drive(FNBG(regression), torch.ones(7), **options)
