@@ -243,14 +243,19 @@ def next_sweeps(runs: Sequence[RunState], count: int) -> list[SweepResults]:
     batches = [chain.batches.rows_of_sweeps(chain.sweeps, count) for chain in runs]
     rows = [batch for batch in batches if batch is not None]
     results = run.engine.sweeps(
-        torch.stack([chain.position for chain in runs]),
-        torch.stack(rows) if rows else None,
-        torch.stack([z for z, _ in noise]),
-        torch.stack([log_u for _, log_u in noise]),
-        torch.stack([chain.scales for chain in runs]),
+        _stack([chain.position for chain in runs]),
+        _stack(rows) if rows else None,
+        _stack([z for z, _ in noise]),
+        _stack([log_u for _, log_u in noise]),
+        _stack([chain.scales for chain in runs]),
         Tuning(run.targets, gains(run.sweeps, count, run.tuned_sweeps)),
     )
     return [results.of_chain(chain) for chain in range(len(runs))]
+
+
+def _stack(values: Sequence[Tensor]) -> Tensor:
+    """Put chains side by side; a single one is not copied."""
+    return values[0].unsqueeze(0) if len(values) == 1 else torch.stack(list(values))
 
 
 def after(run: RunState, results: SweepResults) -> RunState:

@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("typing",),
     ("layout",),
     ("blocks", "observations", "structure"),
-    ("nodes", "noise"),
+    ("nodes", "noise", "shuffling"),
     ("step", "batches", "adaptation", "models", "sites", "data", "images", "seeds"),
     ("density", "planning", "rows"),
     ("engines.base", "initial"),
@@ -36,7 +36,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("driver",),
     ("predictive", "interop", "plots"),
 )
-WITHOUT_PYRO = ("typing", "layout", "blocks", "nodes", "step", "noise", "batches", "adaptation")
+WITHOUT_PYRO = (
+    "typing",
+    "layout",
+    "blocks",
+    "nodes",
+    "step",
+    "noise",
+    "shuffling",
+    "batches",
+    "adaptation",
+)
 MAX_LINES = 300
 
 
