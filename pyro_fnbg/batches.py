@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.noise import ChainKey, Stream, generator
-from pyro_fnbg.shuffling import permutations
+from pyro_fnbg.shuffling import deal, permutations
 
 __all__ = ["BATCH_ORDERS", "BatchPlan", "Batches"]
 
 BATCH_ORDERS = ("shuffled", "stratified", "full")
 
-# Rows in the epochs that come from one generator, at most, where they are of more than one epoch
-GROUP_ROWS = 2**16
+# Epochs that come from one generator, at most, and rows in them where they are more than one
+GROUP_EPOCHS, GROUP_ROWS = 64, 2**16
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Batches:
             codes = labels.cpu().numpy()
             self._classes = [np.flatnonzero(codes == code) for code in np.unique(codes)]
         # To make a generator takes as long as some hundred rows, so short epochs share one
-        self._epochs_a_group = max(1, GROUP_ROWS // plan.num_rows)
+        self._epochs_a_group = min(GROUP_EPOCHS, max(1, GROUP_ROWS // plan.num_rows))
         self._group: tuple[int, Tensor] | None = None  # the last group's rows, kept to save time
 
     def rows(self, sweep: int) -> Tensor | None:
@@ -161,22 +161,16 @@ def _stratified_epoch(
     """
     sizes = np.array([len(rows) for rows in classes])
     quotas = sizes * (size / sizes.sum())
-    base = np.floor(quotas + 1e-9).astype(int)
+    base = np.floor(quotas + 1e-9).astype(np.int64)
     totals_left = num_batches * (size - base.sum())
     extra_shares = num_batches * np.clip(quotas - base, 0.0, None)
-    whole = np.floor(extra_shares + 1e-9).astype(int)
+    whole = np.floor(extra_shares + 1e-9).astype(np.int64)
     extras = whole + _systematic(rng, extra_shares - whole, totals_left - whole.sum())
-    shuffled = [rows[permutations(rng, 1, len(rows))[0]] for rows in classes]
-    used = np.zeros(len(classes), dtype=int)
-    batches = []
-    for batches_left in range(num_batches, 0, -1):
-        chosen = _systematic(rng, extras / batches_left, size - base.sum())
-        extras = extras - chosen
-        take = base + chosen
-        pieces = [rows[u : u + n] for rows, u, n in zip(shuffled, used, take, strict=True)]
-        batches.append(np.concatenate(pieces))
-        used = used + take
-    return np.stack(batches)
+    shuffled = np.concatenate([rows[permutations(rng, 1, len(rows))[0]] for rows in classes])
+    starts = np.cumsum(sizes) - sizes
+    batches = np.empty((num_batches, size), dtype=np.int64)
+    deal(shuffled, starts, base, extras, rng.random((num_batches, len(classes) + 1)), batches)
+    return batches
 
 
 def _systematic(rng: np.random.Generator, probs: np.ndarray, count: int) -> np.ndarray:
