@@ -12,7 +12,7 @@ from unittest.mock import patch
 from pyro.infer import MCMC
 
 from benchmarks.lengths import LENGTH
-from benchmarks.recording import Label, in_turn, keep, measure
+from benchmarks.recording import Label, in_turn, keep, measure, seconds_of
 from benchmarks.works import MNIST, XOR, Work, kernel_of, training_data
 from pyro_fnbg.engines.fused import FusedEngine
 
@@ -47,14 +47,10 @@ def test_chain(benchmark: BenchmarkFixture, case: str, who: str, turn: int) -> N
         return
     is_driver, thin = OURS[who]
 
-    def run(num_sweeps: int) -> None:
-        run_chain(work, is_driver, thin, num_sweeps)
-
+    run = functools.partial(run_chain, work, is_driver, thin)
     # The difference to a run of one draw, or of ten, has no set-up in it
     with engine_seconds() as in_engine:
-        started = time.perf_counter()
-        run(THIN)
-        short = time.perf_counter() - started
+        short = seconds_of(run, THIN)
     short_engine = sum(in_engine)
     with engine_seconds() as in_engine:
         measure(benchmark, label, functools.partial(run, sweeps), sweeps)

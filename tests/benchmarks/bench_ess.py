@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.lengths import LENGTH
 from benchmarks.problems import PROBLEMS, Problem, starts
-from benchmarks.recording import Label, in_turn, keep, measure
+from benchmarks.recording import Label, in_turn, keep, measure, seconds_of
 from pyro_fnbg import FNBG
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def run_driver(problem: Problem, turn: int, steps: Steps) -> Draws:
     mcmc = MultiChainMCMC(
         FNBG(problem.model, thin=THIN),
         num_samples=steps.draws,
-        warmup_steps=steps.warmup,
+        warmup_steps=THIN * steps.warmup,
         initial_params={name: torch.stack([c[name] for c in chains]) for name in chains[0]},
         num_chains=len(chains),
         disable_progbar=True,
@@ -87,7 +86,7 @@ SAMPLERS: dict[str, Callable[[Problem, int, Steps], Draws]] = {
 }
 
 
-@in_turn([(case, who) for case in PROBLEMS for who in SAMPLERS], LENGTH.ess_turns)
+@in_turn([(case, who) for case in PROBLEMS for who in SAMPLERS], LENGTH.few_turns)
 def test_ess(benchmark: BenchmarkFixture, case: str, who: str, turn: int) -> None:
     problem, steps = problem_of(case), steps_for_budget(case, who)
     run = partial(SAMPLERS[who], problem, turn, steps)
@@ -119,9 +118,7 @@ def steps_for_budget(case: str, who: str) -> Steps:
     run = partial(SAMPLERS[who], problem_of(case), 0)
     steps = Steps(5, 10)
     while True:
-        started = time.perf_counter()
-        run(steps)
-        factor = LENGTH.ess_seconds / (time.perf_counter() - started)
+        factor = LENGTH.ess_seconds / seconds_of(run, steps)
         draws = min(MAX_DRAWS, int(factor * steps.draws))
         if factor < 10 or draws <= 4 * steps.draws:
             draws = max(draws, 4)  # fewer have no R-hat

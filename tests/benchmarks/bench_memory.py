@@ -25,7 +25,7 @@ CASE = f"{CHAINS} chains x {LENGTH.memory_draws} draws x 8180 parameters"
 @pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="reads peak memory as Linux tells it"
 )
-@in_turn([(CASE, who) for who in WHO], LENGTH.turns)
+@in_turn([(CASE, who) for who in WHO], LENGTH.few_turns)
 def test_peak_memory(benchmark: BenchmarkFixture, case: str, who: str, turn: int) -> None:
     probe = partial(run_probe, WHO[who])
     found = measure(benchmark, Label("memory", case, who, turn), probe, LENGTH.memory_draws)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -31,7 +32,7 @@ def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
     """Add the length, the data and the versions, and leave out the machine's name."""
     output_json["machine_info"].pop("node", None)
     output_json["run"] = {
-        "length": LENGTH.name,
+        "length": asdict(LENGTH),
         "images": "MNIST" if DATA_FOLDER else "random",
         "versions": {name: version(name) for name in PACKAGES},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
-__all__ = ["Label", "in_turn", "keep", "measure"]
+__all__ = ["Label", "in_turn", "keep", "measure", "seconds_of"]
 
 
 class Label(NamedTuple):
@@ -76,3 +77,10 @@ def measure(
 def keep(benchmark: BenchmarkFixture, **values: float) -> None:
     """Keep figures other than times under the names that ``report.VALUES`` knows."""
     benchmark.extra_info["values"] |= values
+
+
+def seconds_of(call: Callable[..., Any], *args: Any) -> float:
+    """Time one call that is no benchmark itself: a pilot, or what is to be subtracted from one."""
+    started = time.perf_counter()
+    call(*args)
+    return time.perf_counter() - started

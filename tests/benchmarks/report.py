@@ -28,6 +28,11 @@ COMMANDS = {
 SMOKE_WARNING = """
 **This page was written by a run that only tries everything out. Its figures mean nothing.**
 """
+LENGTH = """{turns} turns, {few_turns} in the last three tables; {rounds} timings a turn of short calls
+: {warmup:,} sweeps of warmup before engines are timed
+: chains of {xor_sweeps:,} sweeps of noisy XOR and {mnist_sweeps:,} of MNIST's shape, one at a time
+: {many_sweeps:,} draws of each of many chains of noisy XOR, fewer of larger networks
+: about {ess_seconds:g} s for all chains of a sampler whose effective sample size is taken"""
 INTRODUCTION = """# Benchmarks
 {warning}
 Everything on this page comes from one run of one command, which builds an environment of its own,
@@ -46,14 +51,17 @@ Versions
 Date
 : {date}
 
+Length
+: {length}
+
 Seeds
-: 1 in the first turn, 2 in the second, and so on; data are drawn with seed 0
+: t + 1 in turn t, counted from 0; 100 t + c for chain c of the last table; 0 for simulated data and
+  for the noise that engines are given
 
 Those who are compared are timed in turn, several times over. A figure is the median over the turns,
 with the range in brackets. Ratios are taken pair by pair, within a turn: a machine whose speed
-changes from minute to minute changes them little, so they say more than single times. MNIST's shape
-is that of {images}.
-No time is asserted anywhere."""
+changes from minute to minute changes them little, so they say more than single times. Images are
+{images}. No time is asserted anywhere."""
 
 
 class Record(NamedTuple):
@@ -117,6 +125,7 @@ def megabytes(value: float) -> str:
 VALUES = {
     "acceptance": Value("accepted", share),
     "moved": Value("rows moved", share),
+    "sweep_seconds": Value("without set-up", seconds),
     "engine_seconds": Value("in the engine, a sweep", seconds),
     "outside_seconds": Value("outside, a sweep", seconds),
     "outside": Value("outside, share", share),
@@ -163,11 +172,12 @@ def page(run: Mapping[str, Any]) -> str:
 def introduction(run: Mapping[str, Any]) -> str:
     """Say what was run, where, when and how to read it."""
     about, machine, commit = run["run"], run["machine_info"], run["commit_info"]
+    length = about["length"]
     is_real = about["images"] == "MNIST"
     cpu = machine["cpu"]
     return INTRODUCTION.format(
-        warning=SMOKE_WARNING if about["length"] == "smoke" else "",
-        command=COMMANDS[about["length"]] + (" DATA=FOLDER" if is_real else ""),
+        warning=SMOKE_WARNING if length["name"] == "smoke" else "",
+        command=COMMANDS[length["name"]] + (" DATA=FOLDER" if is_real else ""),
         cpu=cpu.get("brand_raw", "unknown processor"),
         cores=cpu.get("count", "unknown number of"),
         system=f"{machine['system']}, {machine['machine']}",
@@ -175,15 +185,17 @@ def introduction(run: Mapping[str, Any]) -> str:
         versions=", ".join(f"{name} {found}" for name, found in about["versions"].items()),
         commit=commit.get("id", "unknown")[:10],
         changes=", with changes that were not committed" if commit.get("dirty") else "",
+        length=LENGTH.format(**length),
         date=run["datetime"][:10],
-        images="MNIST itself" if is_real else "random numbers of that shape",
+        images="those of MNIST" if is_real else "random numbers of MNIST's shape",
     )
 
 
 def table_lines(table: Table, records: list[Record]) -> list[str]:
     """Write one table: a row for every case and everybody who did it."""
     names = [name for name in VALUES if any(name in record.values for record in records)]
-    headings = ["", "by", f"time of {table.unit}", *(VALUES[name].heading for name in names)]
+    headings = ["", "by", *([f"time of {table.unit}"] if table.unit else [])]
+    headings += [VALUES[name].heading for name in names]
     if table.base:
         headings.append(ratio_heading(table))
     rows = []
@@ -192,7 +204,9 @@ def table_lines(table: Table, records: list[Record]) -> list[str]:
         bases = {record.turn: record for record in of_case if record.who == table.base}
         for who in unique(record.who for record in of_case):
             mine = [record for record in of_case if record.who == who]
-            cells = [case, who, spread([record.seconds for record in mine], seconds)]
+            cells = [case, who]
+            if table.unit:
+                cells.append(spread([record.seconds for record in mine], seconds))
             for name in names:
                 values = [record.values[name] for record in mine if name in record.values]
                 cells.append(spread(values, VALUES[name].show))

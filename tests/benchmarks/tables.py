@@ -17,7 +17,7 @@ class Table:
     Attributes:
         title: Its heading.
         base: Who the others are compared with; nobody if empty.
-        unit: What is timed.
+        unit: What is timed; nothing if empty.
         text: What it shows and what it does not.
         compared: Name of the figure that is compared, if it is not the time.
         is_speed: Whether times are compared as speeds: twice as fast, not half as long.
@@ -41,11 +41,12 @@ position that the next block starts from: this compares speed, not draws.
 """
 
 SWEEPS = """
-Inside the engine, on one thread: 50 random inputs, two hidden sigmoid layers of 10, 5 classes,
-batches of 500 of 10,000 rows, one chain, nodes as blocks, tuned scales, and one of these changed at
-a time. Noise and batches are given. The engines take the same decisions, except where float32
-rounds. The fused engine follows a candidate only on the rows where it changes anything, so its time
-depends on where the chain is and on the scales.
+Inside the engine, on one thread: 50 random inputs, two hidden sigmoid layers (the depth) of 10
+nodes (the width), 5 classes, batches of 500 of 10,000 rows, one part to a node, one chain, tuned
+scales, and one of these changed at a time; parts are those of the first layer's nodes, and chains
+are run in one call. Noise and batches are given. The engines take the same decisions, except where
+float32 rounds. The fused engine follows a candidate only on the rows where it changes anything, so
+its time depends on where the chain is and on the scales.
 """
 
 CHAINS = """
@@ -57,16 +58,16 @@ an epoch, and its set-up is not in its time.
 """
 
 THREADS = """
-Whole runs of `MultiChainMCMC`, set-up and tuning included, with as many sweeps of warmup as draws.
-Where chains share no work, C chains on T threads can take no less than C / T times as long as one
-chain. A machine with fewer free cores than threads shows less gain.
+Whole runs of `MultiChainMCMC`, with as many sweeps of warmup as draws. The first time has set-up in
+it. The second has not, by the difference to a run of two sweeps, and is what is compared. Where
+chains share no work, C chains on T threads can take no less than C / T times as long as one chain.
+A machine with fewer free cores than threads shows less gain.
 """
 
 MEMORY = """
 Growth of the peak of resident memory in a fresh process over what was resident just before `run`,
 when `run` has ended and when `get_samples(group_by_chain=True)` has too. A run of two draws comes
-first, so that code which is loaded at first use is not counted. All chains run in one process. The
-time includes the start of the process and is not a measure of anything else.
+first, so that code which is loaded at first use is not counted. All chains run in one process.
 """
 
 ESS = f"""
@@ -87,6 +88,7 @@ TABLES = {
         "fused",
         "a sweep of all chains",
         SWEEPS,
+        is_speed=False,
     ),
     "chains": Table(
         "A whole chain, and what is spent outside the engine",
@@ -99,9 +101,9 @@ TABLES = {
         "chains: 1, threads: 1",
         "a sweep of all chains",
         THREADS,
-        is_speed=False,
+        compared="sweep_seconds",
     ),
-    "memory": Table("Peak memory", "", "a draw of all chains", MEMORY),
+    "memory": Table("Peak memory", "", "", MEMORY),
     "ess": Table(
         "Effective sample size of predictions a second",
         "FNBG",
