@@ -28,7 +28,8 @@ COMMANDS = {
 SMOKE_WARNING = """
 **This page was written by a run that only tries everything out. Its figures mean nothing.**
 """
-LENGTH = """{turns} turns, {few_turns} in the last three tables; {rounds} timings a turn of short calls
+LENGTH = """{turns} turns, {few_turns} in the last three tables
+: {rounds} timings of a short call in each turn
 : {warmup:,} sweeps of warmup before engines are timed
 : chains of {xor_sweeps:,} sweeps of noisy XOR and {mnist_sweeps:,} of MNIST's shape, one at a time
 : {many_sweeps:,} draws of each of many chains of noisy XOR, fewer of larger networks
