@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from pyro.infer import MCMC
 
+from benchmarks.engine_clock import EngineClock, watched
 from benchmarks.lengths import LENGTH
-from benchmarks.recording import Label, in_turn, keep, measure, seconds_of
+from benchmarks.recording import Label, in_turn, keep, measure
 from benchmarks.works import MNIST, XOR, Work, kernel_of, training_data
-from pyro_fnbg.engines.fused import FusedEngine
+from pyro_fnbg import MultiChainMCMC
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -45,40 +42,30 @@ def test_chain(benchmark: BenchmarkFixture, case: str, who: str, turn: int) -> N
     if who == EEYORE:
         time_eeyore(benchmark, label, work)
         return
-    is_driver, thin = OURS[who]
-
-    run = functools.partial(run_chain, work, is_driver, thin)
-    # The difference to a run of one draw, or of ten, has no set-up in it
-    with engine_seconds() as in_engine:
-        short = seconds_of(run, THIN)
-    short_engine = sum(in_engine)
-    with engine_seconds() as in_engine:
-        measure(benchmark, label, functools.partial(run, sweeps), sweeps)
-    whole = benchmark.stats.stats.median - short
-    inside = sum(in_engine) - short_engine
+    clock = measure(benchmark, label, partial(run_chain, work, *OURS[who], sweeps), sweeps)
     keep(
         benchmark,
-        engine_seconds=inside / (sweeps - THIN),
-        outside_seconds=(whole - inside) / (sweeps - THIN),
-        outside=1 - inside / whole,
+        engine_seconds=clock.inside / sweeps,
+        outside_seconds=(clock.without_setup - clock.inside) / sweeps,
+        outside=1 - clock.inside / clock.without_setup,
     )
 
 
-def run_chain(work: Work, is_driver: bool, thin: int, num_sweeps: int) -> None:
+def run_chain(work: Work, is_driver: bool, thin: int, num_sweeps: int) -> EngineClock:
     """Run one chain without warmup, set-up and all."""
-    kernel = kernel_of(work, "fused", **({"thin": thin} if thin > 1 else {}))
+    kernel = kernel_of(work, "fused", thin=thin)
     options: dict[str, Any] = {
         "num_samples": num_sweeps // thin,
         "warmup_steps": 0,
         "disable_progbar": True,
     }
     if is_driver:
-        from pyro_fnbg import MultiChainMCMC
-
-        mcmc = MultiChainMCMC(kernel, num_chains=1, **options)
+        mcmc: Any = MultiChainMCMC(kernel, **options)
     else:
         mcmc = MCMC(kernel, **options)
-    mcmc.run(*training_data(work))
+    with watched("fused") as clock:
+        mcmc.run(*training_data(work))
+    return clock
 
 
 def time_eeyore(benchmark: BenchmarkFixture, label: Label, work: Work) -> None:
@@ -91,21 +78,3 @@ def time_eeyore(benchmark: BenchmarkFixture, label: Label, work: Work) -> None:
         sampler.run(num_epochs=1, num_burnin_epochs=0)
 
     measure(benchmark, label, run, len(sampler.dataloader))
-
-
-@contextmanager
-def engine_seconds() -> Iterator[list[float]]:
-    """Collect the seconds that each call of the fused engine takes, on one thread."""
-    seconds: list[float] = []
-    sweeps = FusedEngine.sweeps
-
-    @functools.wraps(sweeps)
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        started = time.perf_counter()
-        try:
-            return sweeps(*args, **kwargs)
-        finally:
-            seconds.append(time.perf_counter() - started)
-
-    with patch.object(FusedEngine, "sweeps", timed):
-        yield seconds

@@ -16,7 +16,7 @@ from torch import Tensor
 from benchmarks.lengths import LENGTH
 from benchmarks.problems import PROBLEMS, Problem, starts
 from benchmarks.recording import Label, in_turn, keep, measure, seconds_of
-from pyro_fnbg import FNBG
+from pyro_fnbg import FNBG, MultiChainMCMC
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -55,8 +55,6 @@ def run_stock(kernel: Callable[..., Any], problem: Problem, turn: int, steps: St
 
 def run_driver(problem: Problem, turn: int, steps: Steps) -> Draws:
     """Run all chains at once, on one thread."""
-    from pyro_fnbg import MultiChainMCMC
-
     chains = starts_of(problem, turn)
     pyro.set_rng_seed(100 * turn)
     mcmc = MultiChainMCMC(
@@ -86,7 +84,7 @@ SAMPLERS: dict[str, Callable[[Problem, int, Steps], Draws]] = {
 }
 
 
-@in_turn([(case, who) for case in PROBLEMS for who in SAMPLERS], LENGTH.few_turns)
+@in_turn([(case, who) for case in PROBLEMS for who in SAMPLERS], LENGTH.ess_turns)
 def test_ess(benchmark: BenchmarkFixture, case: str, who: str, turn: int) -> None:
     problem, steps = problem_of(case), steps_for_budget(case, who)
     run = partial(SAMPLERS[who], problem, turn, steps)
@@ -120,7 +118,7 @@ def steps_for_budget(case: str, who: str) -> Steps:
     while True:
         factor = LENGTH.ess_seconds / seconds_of(run, steps)
         draws = min(MAX_DRAWS, int(factor * steps.draws))
-        if factor < 10 or draws <= 4 * steps.draws:
+        if factor < 3 or draws <= 4 * steps.draws:
             draws = max(draws, 4)  # fewer have no R-hat
             return Steps(draws // 2, draws)
         # Set-up and tuning weigh too much in a short run for more than a step towards the budget

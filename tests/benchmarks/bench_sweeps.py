@@ -9,28 +9,27 @@ from typing import TYPE_CHECKING
 from benchmarks.engine_calls import EngineCalls
 from benchmarks.lengths import LENGTH
 from benchmarks.recording import Label, in_turn, keep, measure
-from benchmarks.works import Work
+from benchmarks.works import MEDIUM, Work
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
 
 ENGINES = ("fused", "feedforward", "trace")
-BASE = Work("random", (50, 10, 10, 5), batch_size=500, prior_scale=1.0)
 
 
 def grid() -> dict[str, tuple[Work, int]]:
     """Change one thing at a time; each case is what to sample and in how many chains."""
     cases = {}
     for width in (5, 10, 20, 40, *([80] if LENGTH.wide else [])):
-        cases[f"width {width}"] = replace(BASE, widths=(50, width, width, 5))
+        cases[f"width {width}"] = replace(MEDIUM, widths=(50, width, width, 5))
     for depth in (1, 2, 4, 8):
-        cases[f"depth {depth}"] = replace(BASE, widths=(50, *[10] * depth, 5))
+        cases[f"depth {depth}"] = replace(MEDIUM, widths=(50, *[10] * depth, 5))
     for size in (100, 500, 2000, *([10_000] if LENGTH.wide else [])):
-        cases[f"batch {size}"] = replace(BASE, batch_size=size)
+        cases[f"batch {size}"] = replace(MEDIUM, batch_size=size)
     for parts in (1, 5, 25):
-        cases[f"parts {parts}"] = replace(BASE, parts=parts)
+        cases[f"parts {parts}"] = replace(MEDIUM, parts=parts)
     found = {case: (work, 1) for case, work in cases.items()}
-    return found | {f"chains {chains}": (BASE, chains) for chains in (1, 2, 4, 10)}
+    return found | {f"chains {chains}": (MEDIUM, chains) for chains in (1, 2, 4, 10)}
 
 
 GRID = grid()

@@ -27,6 +27,11 @@ def seed_of_turn(fresh_state: None, turn: int) -> None:
     pyro.set_rng_seed(turn + 1)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let chains be as they are: a block that hardly moves is no error in a benchmark."""
+    item.add_marker(pytest.mark.filterwarnings("ignore:.*hardly moved:UserWarning"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_json(output_json: dict[str, Any]) -> None:
     """Add the length, the data and the versions, and leave out the machine's name."""

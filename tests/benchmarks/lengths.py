@@ -20,11 +20,12 @@ class Length:
         call_seconds: How long one timed call of an engine should at least take.
         warmup: Sweeps that tune the proposal scales before engines are timed.
         xor_sweeps: Sweeps of a whole chain of noisy XOR, a multiple of ten.
-        mnist_sweeps: Sweeps of a whole chain of MNIST's shape, a multiple of ten.
+        mnist_sweeps: The same, of MNIST's shape.
         many_sweeps: Draws of each of many chains of noisy XOR, and as many sweeps of warmup.
         wide: Whether the largest networks and batches are timed too.
         memory_draws: Draws of each chain where memory is measured.
         ess_chains: Chains of each sampler whose effective sample size is estimated.
+        ess_turns: Times that such chains are run, with other seeds.
         ess_seconds: How long the chains of one sampler should take together, roughly.
     """
 
@@ -40,6 +41,7 @@ class Length:
     wide: bool
     memory_draws: int
     ess_chains: int
+    ess_turns: int
     ess_seconds: float
 
 
@@ -57,6 +59,7 @@ LENGTHS = {
         wide=False,
         memory_draws=20,
         ess_chains=2,
+        ess_turns=1,
         ess_seconds=0.2,
     ),
     "bench": Length(
@@ -71,8 +74,9 @@ LENGTHS = {
         many_sweeps=4_000,
         wide=False,
         memory_draws=500,
-        ess_chains=4,
-        ess_seconds=3.0,
+        ess_chains=2,
+        ess_turns=1,
+        ess_seconds=8.0,
     ),
     "full": Length(
         name="full",
@@ -87,7 +91,8 @@ LENGTHS = {
         wide=True,
         memory_draws=5_000,
         ess_chains=4,
-        ess_seconds=20.0,
+        ess_turns=2,
+        ess_seconds=45.0,
     ),
 }
 LENGTH = LENGTHS[os.environ.get("BENCH_LENGTH", "bench")]

@@ -22,7 +22,7 @@ import pyro.infer.mcmc.api as api
 import torch
 
 from benchmarks.works import Work, kernel_of, training_data
-from pyro_fnbg import FNBG
+from pyro_fnbg import FNBG, MultiChainMCMC
 
 # 8,180 parameters in float32, and cheap sweeps
 WORK = Work("random", (784, 10, 10, 10, 10), batch_size=100, num_rows=1000)
@@ -55,8 +55,6 @@ def make(who: str, chains: int, draws: int) -> Any:
         "disable_progbar": True,
     }
     if who == "driver":
-        from pyro_fnbg import MultiChainMCMC
-
         return MultiChainMCMC(kernel, **options)
     # With more cores than chains, Pyro would start a process for each
     with patch.object(api.mp, "cpu_count", lambda: 1), warnings.catch_warnings():

@@ -13,7 +13,7 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import biject_to
 
-from pyro_fnbg import BayesianMLP, noisy_xor, predictive_probabilities
+from pyro_fnbg import BayesianMLP, predictive_probabilities
 
 __all__ = ["PROBLEMS", "Problem", "starts"]
 
@@ -36,14 +36,17 @@ class Problem:
 
 
 def small_network() -> Problem:
-    """Return a network of 13 parameters on 200 rows of noisy XOR."""
-    data = noisy_xor(num_train=200, num_test=NUM_POINTS)
-    model = BayesianMLP([2, 3, 1], prior_scale=3.0, activation="tanh", likelihood="bernoulli")
+    """Return a network of 13 parameters on 200 rows that a parabola divides, not sharply."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 2, generator=generator)
+    y = torch.bernoulli(torch.sigmoid(2 * (x[:, 0] + x[:, 1] ** 2 - 1)), generator=generator)
+    points = torch.randn(NUM_POINTS, 2, generator=generator)
+    model = BayesianMLP([2, 3, 1], activation="tanh", likelihood="bernoulli")
 
     def predict(draws: Mapping[str, Tensor]) -> Tensor:
-        return predictive_probabilities(model, draws, data.x_test)[..., 1]
+        return predictive_probabilities(model, draws, points)[..., 1]
 
-    return Problem(model, (data.x_train, data.y_train), predict)
+    return Problem(model, (x, y), predict)
 
 
 def hierarchical_model(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
@@ -74,7 +77,7 @@ def hierarchical_regression() -> Problem:
 
 
 PROBLEMS = {
-    "MLP(2,3,1), 200 rows of noisy XOR": small_network,
+    "MLP(2,3,1), 200 rows": small_network,
     "hierarchical logistic regression, 320 rows": hierarchical_regression,
 }
 

@@ -28,12 +28,12 @@ COMMANDS = {
 SMOKE_WARNING = """
 **This page was written by a run that only tries everything out. Its figures mean nothing.**
 """
-LENGTH = """{turns} turns, {few_turns} in the last three tables
+LENGTH = """{turns} turns; {few_turns} of many chains and of memory, {ess_turns} in the last table
 : {rounds} timings of a short call in each turn
 : {warmup:,} sweeps of warmup before engines are timed
 : chains of {xor_sweeps:,} sweeps of noisy XOR and {mnist_sweeps:,} of MNIST's shape, one at a time
 : {many_sweeps:,} draws of each of many chains of noisy XOR, fewer of larger networks
-: about {ess_seconds:g} s for all chains of a sampler whose effective sample size is taken"""
+: about {ess_seconds:g} s for the {ess_chains} chains of a sampler in the last table"""
 INTRODUCTION = """# Benchmarks
 {warning}
 Everything on this page comes from one run of one command, which builds an environment of its own,

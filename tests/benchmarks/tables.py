@@ -51,15 +51,15 @@ its time depends on where the chain is and on the scales.
 
 CHAINS = """
 The time is that of one whole run without warmup on one thread, set-up included, over its sweeps;
-with `thin=10` ten sweeps make one draw. The columns after it leave set-up out, by the difference to
-a run of ten sweeps: the time inside the fused engine, and the rest, which is noise, batches,
-bookkeeping and storing draws. All have the paper's proposal scales. eeyore runs its own loop over
-an epoch, and its set-up is not in its time.
+with `thin=10` ten sweeps make one draw. The columns after it leave set-up out and count from the
+first sweep to the end of the run: the time inside the fused engine, and the rest, which is noise,
+batches, bookkeeping, storing draws and the diagnostics at the end. All have the paper's proposal
+scales. eeyore runs its own loop over an epoch, and its set-up is not in its time.
 """
 
 THREADS = """
 Whole runs of `MultiChainMCMC`, with as many sweeps of warmup as draws. The first time has set-up in
-it. The second has not, by the difference to a run of two sweeps, and is what is compared. Where
+it. The second counts from the first sweep to the end of the run, and is what is compared. Where
 chains share no work, C chains on T threads can take no less than C / T times as long as one chain.
 A machine with fewer free cores than threads shows less gain.
 """
