@@ -118,8 +118,8 @@ def steps_for_budget(case: str, who: str) -> Steps:
     while True:
         factor = LENGTH.ess_seconds / seconds_of(run, steps)
         draws = min(MAX_DRAWS, int(factor * steps.draws))
-        if factor < 3 or draws <= 4 * steps.draws:
+        if factor < 4 or draws == MAX_DRAWS:
             draws = max(draws, 4)  # fewer have no R-hat
             return Steps(draws // 2, draws)
-        # Set-up and tuning weigh too much in a short run for more than a step towards the budget
-        steps = Steps(draws // 10, draws // 5)
+        # Set-up weighs too much in a short run to go from it to the budget at once
+        steps = Steps(draws // 6, draws // 3)

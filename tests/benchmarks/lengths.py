@@ -76,7 +76,7 @@ LENGTHS = {
         memory_draws=500,
         ess_chains=2,
         ess_turns=1,
-        ess_seconds=8.0,
+        ess_seconds=6.0,
     ),
     "full": Length(
         name="full",

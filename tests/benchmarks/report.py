@@ -135,7 +135,7 @@ VALUES = {
     "run_share": Value("the same, over the draws", number),
     "samples_share": Value("with `get_samples`, over the draws", number),
     "draws": Value("draws", lambda value: f"{value:,.0f}"),
-    "r_hat": Value("largest R-hat", lambda value: f"{value:.2f}"),
+    "r_hat": Value("largest R-hat", lambda value: f"{value:.2f}" if value < 100 else "over 100"),
     "least_ess": Value("least ESS a second", number),
     "median_ess": Value("median ESS a second", number),
 }
