@@ -14,7 +14,7 @@ from pyro_fnbg.engines.fused import FusedEngine
 
 __all__ = ["EngineClock", "watched"]
 
-ENGINES = {"fused": FusedEngine, "feedforward": FeedforwardEngine}
+ENGINES: dict[str, Any] = {"fused": FusedEngine, "feedforward": FeedforwardEngine}
 
 
 class EngineClock:

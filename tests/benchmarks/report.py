@@ -152,9 +152,16 @@ def records_of(run: Mapping[str, Any]) -> list[Record]:
     found = []
     for benchmark in run["benchmarks"]:
         extra = benchmark["extra_info"]
-        labels = (extra[name] for name in ("table", "case", "who", "turn"))
-        per_unit = benchmark["stats"]["median"] / extra["units"]
-        found.append(Record(*labels, per_unit, extra["values"]))
+        found.append(
+            Record(
+                table=extra["table"],
+                case=extra["case"],
+                who=extra["who"],
+                turn=extra["turn"],
+                seconds=benchmark["stats"]["median"] / extra["units"],
+                values=extra["values"],
+            )
+        )
     return found
 
 
