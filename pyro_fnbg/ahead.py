@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ __all__ = ["Ahead", "look_ahead"]
 # Draws are doubled until they take so many seconds, within these bounds on draws and on numbers
 ENOUGH_SECONDS, MAX_DRAWS, MAX_NUMBERS = 0.01, 256, 2**18
 
-_version = operator.attrgetter("_version")
-
 
 @dataclass
 class Ahead:
@@ -28,6 +25,7 @@ class Ahead:
 
     Attributes:
         draws: Unconstrained values of each site, draw by draw.
+        kept: The same by site, with a dimension for draws, which nobody else can write to.
         sweeps_a_draw: Number of sweeps that led to each.
         results: What the engine said of all these sweeps.
         shown: Acceptance rates in the phase so far, after each draw, as text.
@@ -37,6 +35,7 @@ class Ahead:
     """
 
     draws: Sequence[dict[str, Tensor]]
+    kept: Mapping[str, Tensor]
     sweeps_a_draw: int
     results: SweepResults
     shown: Sequence[str]
@@ -45,20 +44,16 @@ class Ahead:
     settled: int = 0
 
     def continues(self, params: Mapping[str, Tensor]) -> bool:
-        """Whether there is a draw left, and it follows from these values.
+        """Whether there is a draw left, and it follows from these values."""
+        return self.used < len(self.draws) and self.led_to(params)
 
-        They must be the very tensors that were handed out last, not written to since.
+    def led_to(self, params: Mapping[str, Tensor]) -> bool:
+        """Whether these are the values that were handed out last.
+
+        The values themselves are compared: who wrote to the tensors may have left no other trace.
         """
-        if self.used == len(self.draws):
-            return False
-        values, last = params.values(), self.draws[self.used - 1].values()
-        return (
-            len(values) == len(last)
-            and all(map(operator.is_, values, last))
-            # Writing to a tensor raises its version; inference tensors have none
-            and not next(iter(values)).is_inference()
-            and not any(map(_version, values))
-        )
+        last = self.used - 1
+        return all(torch.equal(params[name], kept[last]) for name, kept in self.kept.items())
 
     def next_draw(self) -> dict[str, Tensor]:
         """Hand out a draw."""
@@ -91,9 +86,9 @@ def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) ->
     (results,) = next_sweeps([run], count * sweeps_a_draw)
     seconds = time.perf_counter() - started
     positions = results.positions[sweeps_a_draw - 1 :: sweeps_a_draw]
+    values = run.sites.layout.unflatten(positions)
     # Each site gets memory of its own, so that keeping a small one does not keep the others alive
-    values = {name: v.clone() for name, v in run.sites.layout.unflatten(positions).items()}
-    by_draw = zip(*(value.unbind(0) for value in values.values()), strict=True)
+    by_draw = zip(*(value.clone().unbind(0) for value in values.values()), strict=True)
     draws = [dict(zip(values, draw, strict=True)) for draw in by_draw]
     tally = run.warmup if run.in_warmup else run.draws
     accepted = (tally.accepted + results.accepted.cpu().cumsum(0))[
@@ -101,12 +96,14 @@ def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) ->
     ]
     sweeps = tally.sweeps + sweeps_a_draw * torch.arange(1, count + 1)
     shown = statistics.shown(accepted / sweeps.double()[:, None])
-    return Ahead(draws, sweeps_a_draw, results, shown, seconds)
+    return Ahead(draws, values, sweeps_a_draw, results, shown, seconds)
 
 
 def _num_draws(run: RunState, last: Ahead | None, sweeps_a_draw: int) -> int:
     """Choose how many draws to make; it changes nothing but the time that they take."""
     if last is None or not run.engine.is_compiled:
+        return 1
+    if not last.led_to(run.sites.layout.unflatten(run.position)):
         return 1
     count = len(last.draws)
     count = 2 * count if last.seconds < ENOUGH_SECONDS else max(1, count // 2)

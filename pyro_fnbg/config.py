@@ -19,7 +19,9 @@ from pyro_fnbg.sites import Model
 __all__ = [
     "Config",
     "check_arguments",
+    "check_choice",
     "check_count",
+    "check_hook",
     "given_scales",
     "targets_of_blocks",
     "with_thin",
@@ -97,8 +99,7 @@ def check_arguments(config: Config) -> None:
             "init_strategy must be one of pyro.infer.autoguide.initialization, "
             f"got {config.init_strategy!r}"
         )
-    if config.engine not in ENGINE_NAMES:
-        raise ValueError(f"engine must be one of {ENGINE_NAMES}, got {config.engine!r}")
+    check_choice("engine", config.engine, ENGINE_NAMES)
     check_count("thin", config.thin, 1)
     target = config.target_accept_prob
     is_number = isinstance(target, Real) and not isinstance(target, bool)
@@ -116,6 +117,16 @@ def _are_positive(scale: float | Sequence[float]) -> bool:
     return is_right_shape and bool(((numbers > 0) & numbers.isfinite()).all())
 
 
+def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
+    """Check that something is one of a few.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {tuple(allowed)}, got {value!r}")
+
+
 def check_count(name: str, value: object, least: int) -> None:
     """Check a number of things.
 
@@ -124,6 +135,16 @@ def check_count(name: str, value: object, least: int) -> None:
     """
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}")
+
+
+def check_hook(hook_fn: object) -> None:
+    """Check a driver's hook.
+
+    Raises:
+        TypeError: If there is one that cannot be called.
+    """
+    if hook_fn is not None and not callable(hook_fn):
+        raise TypeError(f"hook_fn must be a callable or None, got {hook_fn!r}")
 
 
 def with_thin(config: Config, thin: int | None) -> Config:

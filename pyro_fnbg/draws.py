@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributions.transforms import ExpTransform, IndependentTransform
 
 from pyro_fnbg.sites import ModelSites
 
@@ -38,14 +39,24 @@ class Draws:
                 self._values[site.name] = torch.empty(
                     (num_chains, num_draws, *shape), dtype=site.dtype, device=site.device
                 )
+        self._steady = sites.real_sites | {
+            name for name, bijection in sites.constrain.items() if _is_exp(bijection)
+        }
         self.counts = [0] * num_chains
 
     def add(self, chain: int, positions: Tensor) -> None:
         """Append unconstrained draws, shape ``(K, num_params)``, to those of a chain."""
         first, stop = self.counts[chain], self.counts[chain] + len(positions)
         for name, value in self._sites.layout.unflatten(positions).items():
-            if name in self._values:
-                self._values[name][chain, first:stop] = self._sites.constrain[name](value)
+            if name not in self._values:
+                continue
+            constrain, kept = self._sites.constrain[name], self._values[name][chain, first:stop]
+            if name in self._steady:
+                kept.copy_(constrain(value))
+                continue
+            # One by one: torch may round otherwise where other numbers are computed beside these
+            for own, unconstrained in zip(kept.unbind(0), value.unbind(0), strict=True):
+                own.copy_(constrain(unconstrained))
         # Last: a run that is stopped in between has no draws that were not written
         self.counts[chain] = stop
 
@@ -64,6 +75,13 @@ class Draws:
         if len(chains) == len(self.counts):
             return {name: value[:, :num_draws] for name, value in self._values.items()}
         return {name: value[list(chains), :num_draws] for name, value in self._values.items()}
+
+
+def _is_exp(bijection: Any) -> bool:
+    """Whether a map is the exponential, number by number."""
+    while isinstance(bijection, IndependentTransform):
+        bijection = bijection.base_transform
+    return isinstance(bijection, ExpTransform)
 
 
 def kept_chains(counts: Sequence[int]) -> tuple[list[int], int]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pyro_fnbg.chains import Piece, run_chains, start_chains
 from pyro_fnbg.collect import Collector
-from pyro_fnbg.config import check_count, with_thin
+from pyro_fnbg.config import check_choice, check_count, check_hook, with_thin
 from pyro_fnbg.diagnostics import DrawStatistics
 from pyro_fnbg.draws import Draws, kept_chains
 from pyro_fnbg.estimates import site_estimates, summary_table
@@ -25,7 +25,7 @@ from pyro_fnbg.progress import Progress
 from pyro_fnbg.reports import first_draws
 from pyro_fnbg.run import RunState
 from pyro_fnbg.seeds import next_key
-from pyro_fnbg.workers import Task, run_in_processes
+from pyro_fnbg.workers import START_METHODS, Task, run_in_processes
 
 __all__ = ["MultiChainMCMC"]
 
@@ -98,8 +98,9 @@ class MultiChainMCMC:
         check_count("num_samples", num_samples, 1)
         check_count("warmup_steps", warmup_steps, 0)
         check_count("num_chains", num_chains, 1)
-        if chain_method not in CHAIN_METHODS:
-            raise ValueError(f"chain_method must be one of {CHAIN_METHODS}, got {chain_method!r}")
+        check_choice("chain_method", chain_method, CHAIN_METHODS)
+        check_choice("mp_context", mp_context, (None, *START_METHODS))
+        check_hook(hook_fn)
         self.kernel = kernel
         self.is_complete = False
         self._config = with_thin(kernel.config, thin)
@@ -194,7 +195,7 @@ class MultiChainMCMC:
         run = self._start(keys[:1])[0]
         draws = Draws(run.sites, self._save_params, *self._asked)
         reports: dict[int, dict[str, Any]] = {}
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
         task = Task(
             self.kernel, self._config, self.warmup_steps, self._asked[1], self._save_params,
             self._hook_fn, self._args, self._kwargs,

@@ -274,7 +274,7 @@ class FNBG(MCMCKernel):
         if self._ahead is not None:
             shown = self._ahead.shown[self._ahead.used - 1]
         else:
-            rates = self._running().warmup.rates
+            rates = self._running().phase.rates
             (shown,) = self._statistics.shown(rates)
         return OrderedDict([("acc. rate by layer (%)", shown)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -24,7 +25,9 @@ from pyro_fnbg.draws import Draws
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.noise import ChainKey
 
-__all__ = ["ChainDone", "Task", "run_in_processes"]
+__all__ = ["START_METHODS", "ChainDone", "Task", "run_in_processes"]
+
+START_METHODS = tuple(multiprocessing.get_all_start_methods())
 
 # Seconds between two looks at how far the workers are
 PATIENCE = 0.1
@@ -69,7 +72,7 @@ class ChainDone(NamedTuple):
     values: Mapping[str, NDArray[Any]]
     num_draws: int
     report: dict[str, Any] | None
-    error: Exception | None
+    error: BaseException | None
 
 
 class _Shared(NamedTuple):
@@ -104,8 +107,7 @@ def run_in_processes(
     Raises:
         RuntimeError: If a worker dies without a word.
     """
-    methods = multiprocessing.get_all_start_methods()
-    context: Any = multiprocessing.get_context(mp_context or methods[0])
+    context: Any = multiprocessing.get_context(mp_context or START_METHODS[0])
     row = 1 + num_blocks
     shared = _Shared(context.RawArray("d", len(keys) * row), context.RawValue("b", 0))
     defaults = torch.get_default_dtype(), torch.get_default_device()
@@ -123,7 +125,8 @@ def run_in_processes(
                 table = np.frombuffer(shared.progress).reshape(len(keys), row)
                 for chain in np.flatnonzero(table[:, 0]):
                     show(int(chain), int(table[chain, 0]), table[chain, 1:].tolist())
-                for future in done:
+                # What came home goes first: it is not lost with a worker that died meanwhile
+                for future in sorted(done, key=lambda one: one.exception() is not None):
                     home = future.result()
                     if home.error is not None:
                         shared.stop.value = 1
@@ -163,7 +166,7 @@ def _run_chain(
     task = _task
     # For the user's hook alone: the chain's own noise is in its key
     pyro.set_rng_seed((key.seed + chain) % 2**32)
-    error: Exception | None = None
+    error: BaseException | None = None
     with pyro.validation_enabled(False):
         runs = start_chains(
             task.config, task.warmup_steps, task.args, task.kwargs, [initial_params], [key]
@@ -182,7 +185,9 @@ def _run_chain(
                     _shared.progress[chain * row : (chain + 1) * row] = numbers
                     if _shared.stop.value:
                         break
-        except Exception as raised:
+        except BaseException as raised:
+            # Whatever it is, the draws so far come home with it
+            raised.add_note(f"In the worker of chain {chain}:\n{traceback.format_exc()}")
             error = raised
         count = draws.counts[0]
         report = collector.report(0) if count else None

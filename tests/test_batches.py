@@ -107,6 +107,29 @@ def test_stratified_counts_round_at_random_and_every_row_comes_as_often():
     assert abs(held.double().mean() - 2.1) < 4.5 * (0.1 * 0.9 / 600) ** 0.5
 
 
+@pytest.mark.parametrize("order", ["shuffled", "stratified"])
+@pytest.mark.parametrize(("num_rows", "batch_size"), [(20, 6), (20, 5), (7, 7), (9, 5)])
+def test_rows_of_many_sweeps_are_those_of_one_at_a_time(order, num_rows, batch_size):
+    labels = torch.arange(num_rows) % 3 if order == "stratified" else None
+    arguments = plan(num_rows, batch_size, order), KEY, labels
+    alone = Batches(*arguments)
+    expected = torch.stack([alone.rows(sweep) for sweep in range(24)])
+    per_epoch = num_rows // batch_size
+    assert len(expected[: 24 // per_epoch * per_epoch].flatten().unique()) == num_rows
+    for size in (1, 2, per_epoch, per_epoch + 1, 24):
+        batches = Batches(*arguments)
+        for first in range(0, 24 - size + 1, size):
+            found = batches.rows_of_sweeps(first, size)
+            assert torch.equal(found, expected[first : first + size])
+    batches = Batches(*arguments)
+    for first, count in ((17, 6), (2, 5), (0, 24), (23, 1)):
+        assert torch.equal(batches.rows_of_sweeps(first, count), expected[first : first + count])
+
+
+def test_full_batches_of_many_sweeps_are_all_rows():
+    assert Batches(plan(10, 10, "full"), KEY).rows_of_sweeps(3, 5) is None
+
+
 @pytest.mark.parametrize(
     ("plan", "temperature", "words"),
     [

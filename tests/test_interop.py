@@ -408,7 +408,7 @@ def test_from_pyro_of_arviz_0_works_as_well():
 
 @pytest.mark.parametrize("given", [3, None, {"a": torch.zeros(3)}, FNBG(NET)])
 def test_other_objects_are_refused(given):
-    words = rf"needs a pyro.infer.MCMC that has run with an FNBG.*got {type(given).__name__}$"
+    words = rf"needs an MCMC that has run with an FNBG kernel.*got {type(given).__name__}$"
     with pytest.raises(TypeError, match=words):
         to_arviz(given)
 

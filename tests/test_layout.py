@@ -17,6 +17,22 @@ def test_flatten_and_unflatten_are_inverse():
     assert torch.equal(layout.flatten(values), position)
 
 
+def test_many_positions_are_split_at_once_and_share_their_memory():
+    layout = Layout((Site("w", (2, 3)), Site("s", ()), Site("b", (2,))))
+    positions = torch.randn(5, 4, 9)
+    values = layout.unflatten(positions)
+    shapes = {name: tuple(value.shape) for name, value in values.items()}
+    assert shapes == {"w": (5, 4, 2, 3), "s": (5, 4), "b": (5, 4, 2)}
+    for chain, draw in ((0, 0), (4, 3)):
+        alone = layout.unflatten(positions[chain, draw])
+        assert all(torch.equal(value[chain, draw], alone[name]) for name, value in values.items())
+    values["s"].fill_(7.0)
+    assert (positions[..., 6] == 7.0).all()
+    # Every third draw of many, as a thinned chain keeps them
+    thinned = layout.unflatten(positions[0, 1::2])
+    assert torch.equal(thinned["w"], values["w"][0, 1::2])
+
+
 def test_flat_order_is_the_order_of_sites_and_not_of_names():
     layout = Layout((Site("layer2.w", (1,)), Site("layer10.w", (1,)), Site("layer1.w", (1,))))
     flat = layout.flatten(

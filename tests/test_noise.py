@@ -1,8 +1,16 @@
 import numpy as np
 import pyro
+import pytest
 import torch
 
-from pyro_fnbg.noise import ChainKey, Stream, generator, sweep_noise
+from pyro_fnbg.noise import (
+    GROUP_NUMBERS,
+    ChainKey,
+    Stream,
+    generator,
+    noise_of_sweeps,
+    sweep_noise,
+)
 
 KEY = ChainKey(seed=2**62 + 12345, chain=3)
 
@@ -50,3 +58,95 @@ def test_global_random_state_is_left_alone():
     after = pyro.util.get_rng_state()
     assert torch.equal(before["torch"], after["torch"])
     assert (before["numpy"][1] == after["numpy"][1]).all()
+
+
+# --- Many sweeps at once -------------------------------------------------------------------------
+
+# Numbers of a sweep, and how many sweeps then share a generator
+GROUPS = {(4500, 500): 2, (2000, 60): 4, (30_000, 3): 1}
+
+
+def cuts(first, stop, group):
+    """Ways to ask for the sweeps of a range: pieces that begin and end on and off the borders."""
+    count = stop - first
+    yield [1] * count
+    yield [count]
+    for size in (group - 1, group, group + 1, 2 * group + 1):
+        if 0 < size < count:
+            yield [size] * (count // size) + [count % size] * (count % size > 0)
+
+
+@pytest.mark.parametrize("size", GROUPS, ids=str)
+@pytest.mark.parametrize("first", [0, 1, 3, 1001])
+def test_noise_does_not_depend_on_how_many_sweeps_are_asked_for(size, first):
+    group, count = GROUPS[size], 11
+    together = noise_of_sweeps(KEY, first, count, *size)
+    for pieces in cuts(first, first + count, group):
+        done = 0
+        for piece in pieces:
+            found = noise_of_sweeps(KEY, first + done, piece, *size)
+            assert torch.equal(found.z, together.z[done : done + piece])
+            assert torch.equal(found.log_u, together.log_u[done : done + piece])
+            done += piece
+        assert done == count
+    alone = sweep_noise(KEY, first + 5, *size)
+    assert torch.equal(alone.z, together.z[5])
+    assert torch.equal(alone.log_u, together.log_u[5])
+
+
+@pytest.mark.parametrize("size", GROUPS, ids=str)
+def test_a_group_is_as_many_sweeps_as_a_generator_is_worth(size, monkeypatch):
+    """The largest power of two of sweeps with at most so many numbers, whatever is asked for."""
+    used = []
+
+    def counting(key, stream, counter):
+        used.append(counter)
+        return generator(key, stream, counter)
+
+    monkeypatch.setattr("pyro_fnbg.noise.generator", counting)
+    group = GROUPS[size]
+    assert group == 1 or group * sum(size) <= GROUP_NUMBERS
+    assert 2 * group * sum(size) > GROUP_NUMBERS
+    noise_of_sweeps(KEY, 0, 4 * group, *size)
+    assert used == [0, 1, 2, 3]
+    used.clear()
+    noise_of_sweeps(KEY, 3 * group - 1, 2, *size)
+    assert used == [2, 3]
+
+
+def test_no_number_comes_twice_in_the_noise_of_a_chain():
+    noise = noise_of_sweeps(KEY, 0, 900, 33, 7)
+    for values in noise:
+        assert len(values.reshape(-1).unique()) == values.numel()
+    others = [
+        noise_of_sweeps(ChainKey(KEY.seed, KEY.chain + 1), 0, 900, 33, 7),
+        noise_of_sweeps(ChainKey(KEY.seed + 1, KEY.chain), 0, 900, 33, 7),
+        noise_of_sweeps(KEY, 900, 900, 33, 7),
+        noise_of_sweeps(KEY, 0, 900, 33, 7, Stream.CHECK),
+    ]
+    for other in others:
+        assert not torch.isin(other.z, noise.z).any()
+        assert not torch.isin(other.log_u, noise.log_u).any()
+
+
+def test_noise_of_many_sweeps_is_of_the_right_law():
+    """Moments, and no correlation between neighbours in a sweep, of sweeps, and of z with u."""
+    z, log_u = noise_of_sweeps(KEY, 17, 4000, 20, 20)
+    assert z.dtype == log_u.dtype == torch.float64
+    assert ((z.mean() * z.numel() ** 0.5).abs() < 4.5).all()
+    assert ((z.square() - 1).mean().abs() * (z.numel() / 2) ** 0.5 < 4.5).all()
+    assert ((z.pow(4) - 3).mean().abs() * (z.numel() / 96) ** 0.5 < 4.5).all()
+    # minus log u is a standard exponential: mean 1, variance 1, second moment 2 with variance 20
+    assert (log_u <= 0).all()
+    assert (log_u + 1).mean().abs() * log_u.numel() ** 0.5 < 4.5
+    assert (log_u.square() - 2).mean().abs() * (log_u.numel() / 20) ** 0.5 < 4.5
+    e = -log_u - 1
+    for one, other in (
+        (z[:, 1:], z[:, :-1]),
+        (z[1:], z[:-1]),
+        (e[:, 1:], e[:, :-1]),
+        (e[1:], e[:-1]),
+        (z, e),
+        (z[1:], e[:-1]),
+    ):
+        assert (one * other).mean().abs() * one.numel() ** 0.5 < 4.5

@@ -312,6 +312,7 @@ _NEW_BATCH = "tests/test_engines.py::test_the_current_position_is_judged_on_the_
 # Two that build the engine past the check at set-up, by engine and case
 _BIT_BY_BIT = "tests/test_feedforward.py::test_rejected_blocks_leave_no_trace"
 _SWEEPS = "tests/test_seeded.py::test_sweeps_are_those_of_the_model[{}-{}]"
+_TUNING = "tests/test_run.py::test_scales_follow_their_recursion_sweep_by_sweep[{}]"
 
 # Every one of these is put into every engine, as the fault "MISTAKE-ENGINE"
 MISTAKES = (
@@ -326,6 +327,8 @@ MISTAKES = (
     "prior-dropped",
     "jacobian-dropped",
     "noise-shared-between-chains",
+    "tuning-away-from-the-target",
+    "tuning-by-the-gain-of-another-sweep",
 )
 
 
@@ -413,6 +416,99 @@ _GENERAL = [
     ),
 ]
 
+# Mistakes in what runs many chains, and many sweeps a call, by engines that are right
+_IN_DRIVER = [
+    Fault(
+        "chains-of-the-driver-share-a-key",
+        "pyro_fnbg.driver",
+        "[ChainKey(seed, chain) for",
+        "[ChainKey(seed, 0) for",
+        "tests/test_driver.py::test_each_chain_is_that_of_pyros_driver[all rows-fused]",
+    ),
+    Fault(
+        "first-sweep-of-a-draw-kept-by-the-driver",
+        "pyro_fnbg.collect",
+        "results.positions[run.thin - 1 :: run.thin]",
+        "results.positions[:: run.thin]",
+        "tests/test_collect.py::"
+        "test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each_draw",
+    ),
+    Fault(
+        "statistics-given-to-another-chain",
+        "pyro_fnbg.collect",
+        "self.statistics[piece.chain].add",
+        "self.statistics[piece.chain - 1].add",
+        "tests/test_collect.py::"
+        "test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each_draw",
+    ),
+    Fault(
+        "draws-written-to-another-chain",
+        "pyro_fnbg.draws",
+        "self._values[name][chain, first:stop]",
+        "self._values[name][chain - 1, first:stop]",
+        "tests/test_draws.py::test_draws_are_constrained_and_stay_in_their_chain_in_order",
+    ),
+    Fault(
+        "the-longest-chain-alone-is-kept",
+        "pyro_fnbg.draws",
+        "if len(chains) * num_draws > len(best[0]) * best[1]:",
+        "if num_draws > best[1]:",
+        "tests/test_draws.py::test_as_many_draws_are_kept_as_chains_of_one_length_can_have",
+    ),
+    Fault(
+        "noise-of-skipped-sweeps-not-skipped",
+        "pyro_fnbg.noise",
+        "rng.standard_normal((skipped, num_params))",
+        "rng.standard_normal((0, num_params))",
+        "tests/test_noise.py::test_noise_does_not_depend_on_how_many_sweeps_are_asked_for",
+    ),
+    Fault(
+        "batches-of-skipped-sweeps-not-skipped",
+        "pyro_fnbg.batches",
+        "[skipped : skipped + count - done]",
+        "[: count - done]",
+        "tests/test_batches.py::test_rows_of_many_sweeps_are_those_of_one_at_a_time",
+    ),
+    Fault(
+        "first-sweep-of-a-call-goes-on",
+        "pyro_fnbg.run",
+        "position=results.positions[-1]",
+        "position=results.positions[0]",
+        "tests/test_run.py::test_after_goes_on_from_the_last_sweep",
+    ),
+    Fault(
+        "tuning-begins-anew-with-every-call",
+        "pyro_fnbg.run",
+        "gains(run.sweeps, count, run.tuned_sweeps)",
+        "gains(0, count, run.tuned_sweeps)",
+        "tests/test_run.py::test_sweeps_do_not_depend_on_how_many_are_asked_for[batches-fused]",
+    ),
+    Fault(
+        "pieces-cross-the-end-of-the-warmup",
+        "pyro_fnbg.chains",
+        "count = min(group.count, run.warmup_steps - run.sweeps)",
+        "count = min(group.count, num_sweeps - run.sweeps)",
+        "tests/test_chains.py::"
+        "test_pieces_double_within_their_bounds_and_end_with_the_warmup[fused]",
+    ),
+    Fault(
+        "changed-values-ignored-by-draws-made-ahead",
+        "pyro_fnbg.ahead",
+        "self.used < len(self.draws) and self.led_to(params)",
+        "self.used < len(self.draws)",
+        "tests/test_ahead.py::"
+        "test_values_that_were_changed_between_calls_are_where_the_chain_goes_on[in place]",
+    ),
+    Fault(
+        "draws-made-ahead-counted-twice",
+        "pyro_fnbg.ahead",
+        "first, stop = self.settled * self.sweeps_a_draw,",
+        "first, stop = 0 * self.sweeps_a_draw,",
+        "tests/test_ahead.py::"
+        "test_reports_in_the_middle_of_a_chunk_count_the_draws_handed_out[1-fused]",
+    ),
+]
+
 _IN_STEP = [
     *_in_step(
         "ratio-sign",
@@ -493,9 +589,23 @@ _IN_TRACE = [
     _in_trace(
         "noise-shared-between-chains",
         "engines.trace",
-        "zip(positions, z, log_u, scales, strict=True)",
-        "zip(positions, z[:1].expand_as(z), log_u, scales, strict=True)",
+        "z[chain]",
+        "z[0]",
         "tests/test_feedforward.py::test_same_decisions_as_the_trace_engine[xor]",
+    ),
+    _in_trace(
+        "tuning-away-from-the-target",
+        "engines.trace",
+        "adapt(scales, probs, tuning.targets,",
+        "adapt(scales, tuning.targets, probs,",
+        _TUNING,
+    ),
+    _in_trace(
+        "tuning-by-the-gain-of-another-sweep",
+        "engines.trace",
+        "tuning.gains[number]",
+        "tuning.gains[0]",
+        _TUNING,
     ),
 ]
 
@@ -531,6 +641,18 @@ _IN_FEEDFORWARD = [
         "increments(z[:, number], scales,",
         "increments(z[:1, number].expand_as(z[:, number]), scales,",
         "deep",
+    ),
+    _in_feedforward(
+        "tuning-away-from-the-target",
+        "adapt(scales, probs, tuning.targets,",
+        "adapt(scales, tuning.targets, probs,",
+        _TUNING,
+    ),
+    _in_feedforward(
+        "tuning-by-the-gain-of-another-sweep",
+        "tuning.gains[number]",
+        "tuning.gains[0]",
+        _TUNING,
     ),
     _in_feedforward(
         "wrong-column", "layer + 1)[..., node : node + 1]", "layer + 1)[..., :1]", "classes"
@@ -642,6 +764,20 @@ _IN_FUSED = [
     _in_fused("jacobian-dropped", "memory", "c[0] = 1.0  # the Jacobian", "c[0] = 0.0", "scale"),
     _in_fused("noise-shared-between-chains", "fused", "z[chain]", "z[0]", "deep"),
     _in_fused(
+        "tuning-away-from-the-target",
+        "compiled",
+        "_accept_prob(log_ratio) - noise.targets[block]",
+        "noise.targets[block] - _accept_prob(log_ratio)",
+        _TUNING.format("fused"),
+    ),
+    _in_fused(
+        "tuning-by-the-gain-of-another-sweep",
+        "compiled",
+        "noise.gains[k] * excess",
+        "noise.gains[0] * excess",
+        _TUNING.format("fused"),
+    ),
+    _in_fused(
         "own-node-kept-on-moved-rows-alone",
         "proposals",
         "    for r in range(work.pre.shape[1]):\n        work.pre[unit, r] = work.new_pre[r]\n",
@@ -686,4 +822,4 @@ _IN_FUSED = [
     ),
 ]
 
-FAULTS: list[Fault] = [*_GENERAL, *_IN_STEP, *_IN_TRACE, *_IN_FEEDFORWARD, *_IN_FUSED]
+FAULTS: list[Fault] = [*_GENERAL, *_IN_DRIVER, *_IN_STEP, *_IN_TRACE, *_IN_FEEDFORWARD, *_IN_FUSED]
