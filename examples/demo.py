@@ -85,7 +85,7 @@ class Settings:
     test_rows: int = 1200
     diagnosed_points: int = 50
     surface_draws: int = 200
-    surface_width: int = 60
+    surface_width: int = 40
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def parse_settings() -> Settings:
         warmup=given.warmup or warmup,
         seed=given.seed,
         output=given.output,
-        surface_width=20 if given.smoke else 60,
+        surface_width=20 if given.smoke else 40,
     )
 
 
@@ -490,9 +490,9 @@ def print_conclusions(
     )
     if len(flattered) > 0:
         text.append(
-            f"Most late draws of chain {', '.join(map(str, flattered + 1))} guess, although its "
-            "mean prediction scores more: accuracy asks only on which side of 0.5 the mean falls; "
-            "the log-likelihood says how far from it."
+            f"Most late draws of chain {', '.join(map(str, flattered + 1))} guess, although the "
+            "chain's mean prediction scores more: accuracy asks only on which side of 0.5 the mean "
+            "falls; the log-likelihood says how far from it."
         )
     if not r_hat <= MAX_R_HAT:
         text.append(

@@ -165,7 +165,8 @@ def print_summary(rows: list[dict[str, Any]]) -> None:
             print(f"{name:<12} {len(members):3} chains  {rates}")
     print(
         "A chain ends near the plateau closest to the median of its late draws, the last quarter.\n"
-        f"Above {FOUND} % are those whose mean prediction over the last {PREDICTING_SWEEPS:,} sweeps is."
+        f"Above {FOUND} % are those whose mean prediction is, over the last {PREDICTING_SWEEPS:,} "
+        "sweeps."
     )
 
 
