@@ -34,7 +34,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("collect",),
     ("workers",),
     ("driver",),
-    ("predictive", "interop", "plots"),
+    ("predictive", "interop", "figures"),
+    ("plots",),
 )
 WITHOUT_PYRO = (
     "typing",
