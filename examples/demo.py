@@ -466,8 +466,8 @@ def print_conclusions(
     r_hat = worst_r_hat(convergence)
     smallest_ess = summary(np.concatenate([ess for _, ess in convergence.values()]))[0]
     text = [
-        f"After {settings.warmup:,} + {settings.draws * settings.thin:,} sweeps from random draws of the prior, "
-        f"{np.sum(ends != PLATEAUS[0])} of {len(ends)} chains end away from the plateau of "
+        f"After {settings.warmup:,} + {settings.draws * settings.thin:,} sweeps from random draws of "
+        f"the prior, {np.sum(ends != PLATEAUS[0])} of {len(ends)} chains end away from the plateau of "
         f"guessing ({PLATEAUS[0]} %), and {np.sum(ends == best)} near {best} %.",
     ]
     if np.any(ends == best):
