@@ -19,7 +19,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,8 @@ def main() -> None:
     clock.lap("set-up (a first run compiles the sampler here)")
     mcmc = sample(kernel, data, settings)
     clock.lap(SAMPLING)
+    # Ctrl-C keeps the draws so far
+    settings = replace(settings, chains=mcmc.num_chains, draws=mcmc.num_samples)
 
     chains: list[dict[str, Any]] = mcmc._diagnostics
     samples = mcmc.get_samples(group_by_chain=True)
@@ -149,7 +151,11 @@ def main() -> None:
     print(
         f"{files[-1].name} holds every {settings.thin}th sweep after the warmup, by site and chain."
     )
-    print_seconds(clock, mcmc.num_chains * (mcmc.warmup_steps + mcmc.num_samples * settings.thin))
+    print_seconds(clock)
+    if mcmc.is_complete:
+        sweeps = settings.chains * (settings.warmup + settings.draws * settings.thin)
+        rate = sweeps / clock.laps[SAMPLING]
+        print(f"{sweeps:,} sweeps, {rate:,.0f} a second; a sweep decides on every node once.")
 
 
 class Clock:
@@ -235,7 +241,7 @@ def predict(
     # Test rows come corner by corner, so every so many-th of them spreads over the square
     points = slice(None, None, max(1, len(labels) // settings.diagnosed_points))
     accuracy, of_mean, draw_accuracy, log_likelihood, at_points = [], [], [], [], []
-    for chain in range(len(next(iter(samples.values())))):
+    for chain in range(settings.chains):
         draws = {name: values[chain] for name, values in samples.items()}
         each = predictive_probabilities(model, draws, data.x_test)
         marginal = each.mean(0, dtype=torch.float64)
@@ -459,10 +465,9 @@ def print_conclusions(
     moved = np.flatnonzero(plateau_shares(predictions).max(1) < SETTLED_SHARE) + 1
     r_hat = worst_r_hat(convergence)
     smallest_ess = summary(np.concatenate([ess for _, ess in convergence.values()]))[0]
-    sweeps = predictions.draw_accuracy.shape[1] * settings.thin
     text = [
-        f"After {settings.warmup:,} + {sweeps:,} sweeps from random draws of the prior, "
-        f"{np.sum(ends != PLATEAUS[0])} of {len(ends)} chains end away from the plateau of "
+        f"After {settings.warmup:,} + {settings.draws * settings.thin:,} sweeps from random draws of "
+        f"the prior, {np.sum(ends != PLATEAUS[0])} of {len(ends)} chains end away from the plateau of "
         f"guessing ({PLATEAUS[0]} %), and {np.sum(ends == best)} near {best} %.",
     ]
     if np.any(ends == best):
@@ -522,14 +527,12 @@ def print_conclusions(
     paragraph(" ".join(text))
 
 
-def print_seconds(clock: Clock, sweeps: int) -> None:
+def print_seconds(clock: Clock) -> None:
     """Say where the time went."""
     heading("Seconds")
     for name, seconds in clock.laps.items():
         print(f"  {seconds:6.1f}  {name}")
     print(f"  {sum(clock.laps.values()):6.1f}  all told")
-    rate = sweeps / clock.laps[SAMPLING]
-    print(f"{sweeps:,} sweeps, {rate:,.0f} a second; a sweep decides on every node once.")
 
 
 # --- What is written ---------------------------------------------------------------------------
@@ -590,16 +593,15 @@ def predicted_surface(
     """Return P(y = 1) by chain and draw on a square grid, second input by rows."""
     second, first = np.meshgrid(width, width, indexing="ij")
     grid = torch.from_numpy(np.stack([first.ravel(), second.ravel()], axis=1).astype(np.float32))
-    num_chains, num_draws = next(iter(samples.values())).shape[:2]
-    step = max(1, num_draws // settings.surface_draws)
+    step = max(1, settings.draws // settings.surface_draws)
     surfaces = [
         predictive_probabilities(
             model, {name: values[chain, ::step] for name, values in samples.items()}, grid
         )[:, :, 1]
-        for chain in range(num_chains)
+        for chain in range(settings.chains)
     ]
     stacked = torch.stack(surfaces).double().numpy()
-    return stacked.reshape(num_chains, -1, len(width), len(width))
+    return stacked.reshape(settings.chains, -1, len(width), len(width))
 
 
 def save_picture(figure: Figure, path: Path) -> Path:
