@@ -85,7 +85,7 @@ class Settings:
     test_rows: int = 1200
     diagnosed_points: int = 50
     surface_draws: int = 200
-    surface_width: int = 40
+    surface_width: int = 60
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def parse_settings() -> Settings:
         warmup=given.warmup or warmup,
         seed=given.seed,
         output=given.output,
-        surface_width=20 if given.smoke else 40,
+        surface_width=20 if given.smoke else 60,
     )
 
 
@@ -466,9 +466,9 @@ def print_conclusions(
     r_hat = worst_r_hat(convergence)
     smallest_ess = summary(np.concatenate([ess for _, ess in convergence.values()]))[0]
     text = [
-        f"After {settings.warmup:,} + {settings.draws * settings.thin:,} sweeps from random draws of "
-        f"the prior, {np.sum(ends != PLATEAUS[0])} of {len(ends)} chains end away from the plateau of "
-        f"guessing ({PLATEAUS[0]} %), and {np.sum(ends == best)} near {best} %.",
+        f"After {settings.warmup:,} + {settings.draws * settings.thin:,} sweeps from random draws "
+        f"of the prior, {np.sum(ends != PLATEAUS[0])} of {len(ends)} chains end away from the "
+        f"plateau of guessing ({PLATEAUS[0]} %), and {np.sum(ends == best)} near {best} %.",
     ]
     if np.any(ends == best):
         late = layer_rates(chains, True)[ends == best].mean(0)
