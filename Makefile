@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV  := .venv
 PY    := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+EXTRAS := dev,docs
 
 # Version 1 of ArviZ needs Python 3.12. What is found must also run: pyenv puts a python3.12 on the
 # path that may only say that another version is switched on.
@@ -13,13 +14,18 @@ PYTHON312 ?= $(shell for python in python3.12 \
 VENV_ARVIZ1 := .venv-arviz1
 TESTS_ARVIZ1 := $(addprefix tests/test_,interop.py support.py kernel.py processes.py examples.py)
 
+# Benchmarks need packages that nothing else here does
+VENV_BENCH := .venv-bench
+# A folder that holds MNIST/raw, for make bench and make bench-full; random numbers without it
+DATA ?=
+
 export MPLBACKEND := Agg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two pytest workers on two cores would otherwise fight for them.
 check test test-all test-arviz1: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-all test-arviz1 demo docs clean
+.PHONY: help install check test test-all test-arviz1 bench bench-full demo docs clean
 
 help:
 	@echo "make install      build .venv with the package and its developer tools"
@@ -27,6 +33,9 @@ help:
 	@echo "make test         check, then all tests but the slow ones"
 	@echo "make test-all     check, then every test, the slow ones included"
 	@echo "make test-arviz1  the tests that touch ArviZ, with its version 1; needs Python 3.12"
+	@echo "make bench        time everything in minutes; the JSON goes to bench-output/, the tables to"
+	@echo "                  docs/benchmarks.md; DATA=FOLDER times on MNIST, not on random numbers"
+	@echo "make bench-full   the same at length, which takes up to an hour"
 	@echo "make demo         run examples/demo.py; its output goes to demo-output/"
 	@echo "make docs         build the documentation into docs/_build/html; warnings are errors"
 	@echo "make clean        remove .venv, caches and output"
@@ -50,7 +59,7 @@ $(STAMP): pyproject.toml
 		"$(PYTHON)" -m venv --clear $(VENV); fi
 	@rm -f $(STAMP)
 	@echo "Installing into $(VENV); the first install downloads torch and takes minutes."
-	@$(PY) -m pip install -qq -e '.[dev,docs]' || { \
+	@$(PY) -m pip install -qq -e '.[$(EXTRAS)]' || { \
 		echo "error: the install failed; the next make starts it afresh" >&2; exit 1; }
 	@touch $(STAMP)
 
@@ -80,6 +89,16 @@ test-arviz1:
 		echo "error: $(VENV_ARVIZ1) has no ArviZ 1; remove that folder and try again" >&2; exit 1; }
 	$(VENV_ARVIZ1)/bin/python -m pytest -n 2 $(TESTS_ARVIZ1)
 
+bench: export BENCH_LENGTH ?= bench
+bench-full: export BENCH_LENGTH := full
+bench bench-full: export BENCH_DATA := $(DATA)
+bench bench-full:
+	@$(MAKE) --no-print-directory install VENV=$(VENV_BENCH) EXTRAS=dev,bench
+	@mkdir -p bench-output
+	$(VENV_BENCH)/bin/python -m pytest tests/benchmarks -o python_files='bench_*.py' \
+		--benchmark-json=bench-output/$@.json --benchmark-quiet
+	PYTHONPATH=tests $(VENV_BENCH)/bin/python -m benchmarks.report bench-output/$@.json docs/benchmarks.md
+
 demo: $(STAMP)
 	$(PY) examples/demo.py
 
@@ -89,6 +108,6 @@ docs: $(STAMP)
 	@echo "The pages are in docs/_build/html; begin with index.html."
 
 clean:
-	rm -rf $(VENV) $(VENV_ARVIZ1) demo-output build dist docs/_build *.egg-info
+	rm -rf $(VENV) $(VENV_ARVIZ1) $(VENV_BENCH) demo-output bench-output build dist docs/_build *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find pyro_fnbg tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

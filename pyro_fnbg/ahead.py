@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class Ahead:
 
     Attributes:
         draws: Unconstrained values of each site, draw by draw.
-        kept: The same by site, with a dimension for draws, which nobody else can write to.
+        memory: By site, the bytes of its values in all draws, a copy of them that nobody else can
+            write to, and how many of them belong to one draw.
         sweeps_a_draw: Number of sweeps that led to each.
         results: What the engine said of all these sweeps.
         shown: Acceptance rates in the phase so far, after each draw, as text.
@@ -35,7 +37,7 @@ class Ahead:
     """
 
     draws: Sequence[dict[str, Tensor]]
-    kept: Mapping[str, Tensor]
+    memory: Sequence[tuple[memoryview, memoryview, int]]
     sweeps_a_draw: int
     results: SweepResults
     shown: Sequence[str]
@@ -43,17 +45,26 @@ class Ahead:
     used: int = 0
     settled: int = 0
 
-    def continues(self, params: Mapping[str, Tensor]) -> bool:
-        """Whether there is a draw left, and it follows from these values."""
-        return self.used < len(self.draws) and self.led_to(params)
+    @property
+    def is_used_up(self) -> bool:
+        """Whether all draws were handed out."""
+        return self.used == len(self.draws)
 
     def led_to(self, params: Mapping[str, Tensor]) -> bool:
-        """Whether these are the values that were handed out last.
+        """Whether these are the tensors that were handed out last, not written to since.
 
-        The values themselves are compared: who wrote to the tensors may have left no other trace.
+        Their bytes are compared: who wrote to a tensor may have left no other trace.
         """
-        last = self.used - 1
-        return all(torch.equal(params[name], kept[last]) for name, kept in self.kept.items())
+        last, values = self.used - 1, params.values()
+        returned = self.draws[last].values()
+        return (
+            len(values) == len(returned)
+            and all(map(operator.is_, values, returned))
+            and all(
+                now[last * size : (last + 1) * size] == before[last * size : (last + 1) * size]
+                for now, before, size in self.memory
+            )
+        )
 
     def next_draw(self) -> dict[str, Tensor]:
         """Hand out a draw."""
@@ -78,7 +89,7 @@ def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) ->
     Args:
         run: The chain's state.
         statistics: Its statistics.
-        last: The draws before these; None at the start.
+        last: The draws that these follow; None at the start, and where something came between.
     """
     sweeps_a_draw = 1 if run.in_warmup else run.thin
     count = _num_draws(run, last, sweeps_a_draw)
@@ -86,24 +97,32 @@ def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) ->
     (results,) = next_sweeps([run], count * sweeps_a_draw)
     seconds = time.perf_counter() - started
     positions = results.positions[sweeps_a_draw - 1 :: sweeps_a_draw]
-    values = run.sites.layout.unflatten(positions)
     # Each site gets memory of its own, so that keeping a small one does not keep the others alive
-    by_draw = zip(*(value.clone().unbind(0) for value in values.values()), strict=True)
+    values = {
+        name: value.clone(memory_format=torch.contiguous_format)
+        for name, value in run.sites.layout.unflatten(positions).items()
+    }
+    by_draw = zip(*(value.unbind(0) for value in values.values()), strict=True)
     draws = [dict(zip(values, draw, strict=True)) for draw in by_draw]
+    memory = [_memory(value) for value in values.values()] if run.engine.is_compiled else []
     tally = run.warmup if run.in_warmup else run.draws
     accepted = (tally.accepted + results.accepted.cpu().cumsum(0))[
         sweeps_a_draw - 1 :: sweeps_a_draw
     ]
     sweeps = tally.sweeps + sweeps_a_draw * torch.arange(1, count + 1)
     shown = statistics.shown(accepted / sweeps.double()[:, None])
-    return Ahead(draws, values, sweeps_a_draw, results, shown, seconds)
+    return Ahead(draws, memory, sweeps_a_draw, results, shown, seconds)
+
+
+def _memory(values: Tensor) -> tuple[memoryview, memoryview, int]:
+    """Return the bytes of a site's draws, a copy of them, and the number of one draw's."""
+    now = values.numpy().data.cast("B")
+    return now, memoryview(bytes(now)), len(now) // len(values)
 
 
 def _num_draws(run: RunState, last: Ahead | None, sweeps_a_draw: int) -> int:
     """Choose how many draws to make; it changes nothing but the time that they take."""
     if last is None or not run.engine.is_compiled:
-        return 1
-    if not last.led_to(run.sites.layout.unflatten(run.position)):
         return 1
     count = len(last.draws)
     count = 2 * count if last.seconds < ENOUGH_SECONDS else max(1, count // 2)

@@ -16,10 +16,14 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.noise import ChainKey, Stream, generator
+from pyro_fnbg.shuffling import deal, permutations
 
 __all__ = ["BATCH_ORDERS", "BatchPlan", "Batches"]
 
 BATCH_ORDERS = ("shuffled", "stratified", "full")
+
+# Epochs that come from one generator, at most, and rows in them where they are more than one
+GROUP_EPOCHS, GROUP_ROWS = 64, 2**16
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,9 @@ class Batches:
             assert labels is not None
             codes = labels.cpu().numpy()
             self._classes = [np.flatnonzero(codes == code) for code in np.unique(codes)]
-        self._epoch: tuple[int, Tensor] | None = None  # the last epoch's rows, kept to save time
+        # To make a generator takes as long as some hundred rows, so short epochs share one
+        self._epochs_a_group = min(GROUP_EPOCHS, max(1, GROUP_ROWS // plan.num_rows))
+        self._group: tuple[int, Tensor] | None = None  # the last group's rows, kept to save time
 
     def rows(self, sweep: int) -> Tensor | None:
         """Return the rows of a sweep's batch, shape ``(batch_size,)``; None means all rows."""
@@ -114,29 +120,33 @@ class Batches:
         """Return the rows of sweeps' batches, shape ``(count, batch_size)``; None means all."""
         if self._plan.is_full:
             return None
-        per_epoch = self._plan.num_rows // self._plan.batch_size
-        pieces, done = [], 0
+        per_group = self._epochs_a_group * (self._plan.num_rows // self._plan.batch_size)
+        rows, done = torch.empty((count, self._plan.batch_size), dtype=torch.long), 0
         while done < count:
-            epoch, skipped = divmod(first + done, per_epoch)
-            if self._epoch is None or self._epoch[0] != epoch:
-                self._epoch = (epoch, self._draw_epoch(epoch, Stream.EPOCH))
-            pieces.append(self._epoch[1][skipped : skipped + count - done])
-            done += len(pieces[-1])
-        return torch.cat(pieces)
+            number, skipped = divmod(first + done, per_group)
+            if self._group is None or self._group[0] != number:
+                rng = generator(self._key, Stream.EPOCH, number)
+                self._group = (number, self._draw_epochs(rng, self._epochs_a_group))
+            taken = min(per_group - skipped, count - done)
+            rows[done : done + taken] = self._group[1][skipped : skipped + taken]
+            done += taken
+        return rows
 
     def independent_rows(self, number: int) -> Tensor:
         """Return a batch from a shuffle of its own, which no sweep uses."""
-        return self._draw_epoch(number, Stream.PROBE_EPOCH)[0]
+        return self._draw_epochs(generator(self._key, Stream.PROBE_EPOCH, number), 1)[0]
 
-    def _draw_epoch(self, epoch: int, stream: Stream) -> Tensor:
-        """Draw an epoch's rows, shape ``(batches, batch_size)``."""
-        rng = generator(self._key, stream, epoch)
-        size = self._plan.batch_size
-        num_batches = self._plan.num_rows // size
+    def _draw_epochs(self, rng: np.random.Generator, count: int) -> Tensor:
+        """Draw the rows of whole epochs, shape ``(batches, batch_size)``."""
+        size, num_rows = self._plan.batch_size, self._plan.num_rows
+        num_batches = num_rows // size
         if self._plan.order == "stratified":
-            return torch.from_numpy(_stratified_epoch(rng, self._classes, num_batches, size))
-        order = rng.permutation(self._plan.num_rows)[: num_batches * size]
-        return torch.from_numpy(order.reshape(num_batches, size))
+            epochs = [
+                _stratified_epoch(rng, self._classes, num_batches, size) for _ in range(count)
+            ]
+            return torch.from_numpy(np.concatenate(epochs))
+        orders = permutations(rng, count, num_rows)[:, : num_batches * size]
+        return torch.from_numpy(orders.reshape(-1, size))
 
 
 def _stratified_epoch(
@@ -151,22 +161,16 @@ def _stratified_epoch(
     """
     sizes = np.array([len(rows) for rows in classes])
     quotas = sizes * (size / sizes.sum())
-    base = np.floor(quotas + 1e-9).astype(int)
+    base = np.floor(quotas + 1e-9).astype(np.int64)
     totals_left = num_batches * (size - base.sum())
     extra_shares = num_batches * np.clip(quotas - base, 0.0, None)
-    whole = np.floor(extra_shares + 1e-9).astype(int)
+    whole = np.floor(extra_shares + 1e-9).astype(np.int64)
     extras = whole + _systematic(rng, extra_shares - whole, totals_left - whole.sum())
-    shuffled = [rng.permutation(rows) for rows in classes]
-    used = np.zeros(len(classes), dtype=int)
-    batches = []
-    for batches_left in range(num_batches, 0, -1):
-        chosen = _systematic(rng, extras / batches_left, size - base.sum())
-        extras = extras - chosen
-        take = base + chosen
-        pieces = [rows[u : u + n] for rows, u, n in zip(shuffled, used, take, strict=True)]
-        batches.append(np.concatenate(pieces))
-        used = used + take
-    return np.stack(batches)
+    shuffled = np.concatenate([rows[permutations(rng, 1, len(rows))[0]] for rows in classes])
+    starts = np.cumsum(sizes) - sizes
+    batches = np.empty((num_batches, size), dtype=np.int64)
+    deal(shuffled, starts, base, extras, rng.random((num_batches, len(classes) + 1)), batches)
+    return batches
 
 
 def _systematic(rng: np.random.Generator, probs: np.ndarray, count: int) -> np.ndarray:

@@ -79,24 +79,26 @@ class DrawStatistics:
     def __init__(self, partition: Partition) -> None:
         labels = [partition.layer_label(block) for block in partition.blocks]
         self.layers = list(dict.fromkeys(labels))
-        members = torch.tensor([[label == layer for label in labels] for layer in self.layers])
-        self._weights = members.double() / members.sum(1, keepdim=True)
+        members = torch.tensor([[label == layer for layer in self.layers] for label in labels])
+        # From rates of blocks to those of layers, and of all blocks: shape (blocks, layers + 1)
+        everything = torch.cat([members, torch.ones(len(labels), 1)], 1).double()
+        self._weights = everything / everything.sum(0)
         self._numbers = array("f")
 
     def add(self, results: SweepResults, thin: int) -> None:
         """Record the draws of one chain's sweeps, ``thin`` sweeps a draw."""
-        probs = accept_prob(results.log_ratios).cpu()
-        rates = torch.cat([probs @ self._weights.T, probs.mean(1, keepdim=True)], 1)
-        means = rates.view(-1, thin, rates.shape[1]).mean(1)
-        log_densities = results.log_densities[thin - 1 :: thin, None].cpu()
-        self._numbers.frombytes(torch.cat([means, log_densities], 1).float().numpy().tobytes())
+        rates = accept_prob(results.log_ratios).cpu() @ self._weights
+        numbers = np.empty((len(rates) // thin, rates.shape[1] + 1), dtype=np.float32)
+        numbers[:, :-1] = rates.view(-1, thin, rates.shape[1]).mean(1)
+        numbers[:, -1] = results.log_densities[thin - 1 :: thin].cpu()
+        self._numbers.frombytes(numbers.tobytes())
 
     def shown(self, rates: Tensor) -> list[str]:
         """Write blocks' rates, ``(..., num_blocks)``, for a progress bar.
 
         By layer, or as their range where there are many layers; in per cent.
         """
-        layers = 100 * torch.atleast_2d(rates).double() @ self._weights.T
+        layers = 100 * torch.atleast_2d(rates).double() @ self._weights[:, :-1]
         if len(self.layers) > MAX_SHOWN_LAYERS:
             layers = torch.stack(torch.aminmax(layers, dim=-1), -1)
         separator = ".." if len(self.layers) > MAX_SHOWN_LAYERS else " "

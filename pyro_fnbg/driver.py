@@ -67,6 +67,7 @@ class MultiChainMCMC:
         ValueError: Naming the argument, its value and what is allowed.
 
     Example:
+        >>> import torch
         >>> from pyro_fnbg.models import BayesianMLP
         >>> model = BayesianMLP([2, 3, 1], likelihood="bernoulli")
         >>> mcmc = MultiChainMCMC(FNBG(model), num_samples=20, num_chains=4, disable_progbar=True)

@@ -155,8 +155,7 @@ class FNBG(MCMCKernel):
         self._transforms: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self.config).items())
-        return f"FNBG({arguments})"
+        return f"FNBG({', '.join(f'{n}={value!r}' for n, value in vars(self.config).items())})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the configuration; refuse to do so for a worker that would not find the model."""
@@ -261,12 +260,13 @@ class FNBG(MCMCKernel):
         A compiled engine is asked for several draws at once, which are handed out one by one as
         long as each call gives back what the last one returned.
         """
-        if self._ahead is None or not self._ahead.continues(params):
+        ahead = self._ahead
+        last = ahead if ahead is not None and ahead.led_to(params) else None
+        if last is None or last.is_used_up:
             run = self._running()
-            run = replace(run, position=run.sites.layout.flatten(params))
-            self._ahead = look_ahead(run, self._statistics, self._ahead)
-            self._run = run
-        return self._ahead.next_draw()
+            self._run = replace(run, position=run.sites.layout.flatten(params))
+            self._ahead = last = look_ahead(self._run, self._statistics, last)
+        return last.next_draw()
 
     def logging(self) -> OrderedDict[str, str]:
         """Return the acceptance rates of the current phase for the progress bar, in per cent."""

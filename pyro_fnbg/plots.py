@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -17,22 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from pyro_fnbg.figures import COLOURS, MARKERS, STYLE, checked_titles, common_nodes, to_array
+
 __all__ = ["plot_acceptance_by_node", "plot_decision_surface", "plot_traces"]
 
-# The palette of Okabe and Ito without its yellow, which is too pale for lines on white; with
-# markers of their own, chains can be told apart in black and white too.
-CHAIN_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-CHAIN_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-MAX_LEGEND_CHAINS = 12
-STYLE: Any = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "figure.constrained_layout.use": True,
-    "grid.color": "0.85",
-    "legend.frameon": False,
-}
+# More chains than these stand in two columns, and more sets in several lines
+MAX_STACKED_CHAINS, MAX_SETS_IN_LINE = 5, 5
+MAX_LEGEND_ENTRIES = 12
 
 
 @matplotlib.rc_context(STYLE)
@@ -44,9 +34,9 @@ def plot_traces(
 ) -> Figure:
     """Draw the course of one quantity through the draws of each chain.
 
-    Chains have panels of their own, below each other on common axes: a chain that stays on another
-    level than the rest, or is still on its way, shows at a glance. A pale line joins the draws; a
-    dark one is their running mean over a fiftieth of the chain.
+    Chains have panels of their own on common axes, side by side where there are many: a chain that
+    stays on another level than the rest, or is still on its way, shows at a glance. A pale line
+    joins the draws; a dark one is their running mean over a fiftieth of the chain.
 
     Args:
         values: The quantity by draw, shape ``(chains, draws)``; NaN leaves a gap.
@@ -68,20 +58,23 @@ def plot_traces(
         4
         >>> plt.close(figure)
     """
-    traces = _array("values", values, "(chains, draws)")
+    traces = to_array("values", values, "(chains, draws)")
     num_chains, num_draws = traces.shape
-    titles = _titles(titles, num_chains)
+    titles = checked_titles(titles, num_chains)
+    columns = 1 if num_chains <= MAX_STACKED_CHAINS else 2
+    lines = math.ceil(num_chains / columns)
     figure, panels = plt.subplots(
-        num_chains,
-        1,
+        lines,
+        columns,
         sharex=True,
         sharey=True,
         squeeze=False,
-        figsize=(9, 1.2 + 1.5 * num_chains),
+        figsize=(9 if columns == 1 else 12, 1.2 + 1.5 * lines),
     )
     draws = np.arange(1, num_draws + 1)
-    for chain, axes in enumerate(panels[:, 0]):
-        colour = CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
+    shown = _first_panels(panels, num_chains)
+    for chain, axes in enumerate(shown):
+        colour = COLOURS[chain % len(COLOURS)]
         axes.plot(draws, traces[chain], color=colour, linewidth=0.5, alpha=0.4)
         # Each running mean stands in the middle of its window
         window = max(1, num_draws // 50)
@@ -95,6 +88,8 @@ def plot_traces(
         axes.set_title(titles[chain])
         axes.margins(x=0.01)
         axes.grid(axis="y")
+    for axes in shown[-columns:]:
+        axes.tick_params(labelbottom=True)  # above a panel that was removed, too
     figure.supxlabel("draw (after warmup)")
     figure.supylabel(label)
     return figure
@@ -108,15 +103,17 @@ def plot_acceptance_by_node(
 ) -> Figure:
     """Draw the acceptance rate of every node as one dot per chain.
 
-    Nodes run from top to bottom in the order of the sweep. Layers, read from the node's name up to
-    its last dot, lie on bands of alternating shade. A rate near zero says that the node hardly
-    moved; nodes far above the target could have taken larger steps.
+    Chains of the same title, such as those that ended on one level, share a colour and a marker, so
+    that groups can be compared. Nodes run from top to bottom in the order of the sweep. Layers,
+    read from the node's name up to its last dot, lie on bands of alternating shade. A rate near
+    zero says that the node hardly moved; nodes far above the target could have taken larger steps.
 
     Args:
         rates: For each chain, the rates between 0 and 1 by node, as in
             ``diagnostics()["acceptance rate by node"]``; the same nodes in every chain.
         target: Rate that tuning aimed at, between 0 and 1, for a dashed line.
-        titles: One name per chain for the legend; "chain 1" and so on when left out.
+        titles: One name per chain, or its group's, for the legend; "chain 1" and so on when left
+            out.
 
     Returns:
         A figure of one panel.
@@ -132,28 +129,31 @@ def plot_acceptance_by_node(
         ['layer1.node1', 'layer2.node1']
         >>> plt.close(figure)
     """
-    nodes = _common_nodes(rates)
+    nodes = common_nodes(rates)
     if target is not None and not 0 <= target <= 1:
         raise ValueError(f"target must be between 0 and 1, got {target!r}")
-    titles = _titles(titles, len(rates))
-    height = min(2.0 + 0.32 * len(nodes), 16.0)
+    titles = checked_titles(titles, len(rates))
+    groups = list(dict.fromkeys(titles))
+    height = min(2.0 + (0.28 + 0.02 * min(len(rates), 12)) * len(nodes), 16.0)
     figure, axes = plt.subplots(figsize=(8, height))
     layers = groupby(range(len(nodes)), key=lambda number: nodes[number].rpartition(".")[0])
     for count, (_, members) in enumerate(layers):
         numbers = list(members)
         if count % 2 == 0:
             axes.axhspan(numbers[0] - 0.5, numbers[-1] + 0.5, color="0.95", linewidth=0)
-    # Chains lie side by side inside a node's row, so that equal rates do not hide each other
-    offsets = np.linspace(-0.24, 0.24, len(rates)) if len(rates) > 1 else np.zeros(1)
-    for chain, by_node in enumerate(rates):
+    # Chains lie above each other inside a node's row, so that equal rates do not hide each other
+    offsets = np.linspace(-0.36, 0.36, 2 * len(rates) + 1)[1::2]
+    in_order = sorted(range(len(rates)), key=lambda chain: groups.index(titles[chain]))
+    for offset, chain in zip(offsets, in_order, strict=True):
+        group = groups.index(titles[chain])
         axes.plot(
-            [100 * by_node[node] for node in nodes],
-            np.arange(len(nodes)) + offsets[chain],
+            [100 * rates[chain][node] for node in nodes],
+            np.arange(len(nodes)) + offset,
             linestyle="",
-            marker=CHAIN_MARKERS[chain % len(CHAIN_MARKERS)],
+            marker=MARKERS[(group + group // len(COLOURS)) % len(MARKERS)],
             markersize=5.5,
-            color=CHAIN_COLOURS[chain % len(CHAIN_COLOURS)],
-            label=titles[chain],
+            color=COLOURS[group % len(COLOURS)],
+            label=titles[chain] if chain == titles.index(titles[chain]) else None,
             clip_on=False,  # rates of 0 and 100 % lie on the frame
         )
     if target is not None:
@@ -163,7 +163,7 @@ def plot_acceptance_by_node(
     axes.set_xlim(0, 100)
     axes.set_xlabel("acceptance rate over the draws (%)")
     axes.grid(axis="x")
-    if len(rates) <= MAX_LEGEND_CHAINS:
+    if len(groups) <= MAX_LEGEND_ENTRIES:
         figure.legend(loc="outside upper center", ncols=5)
     return figure
 
@@ -179,9 +179,9 @@ def plot_decision_surface(
 ) -> Figure:
     """Draw P(class 1) over a rectangle: its mean over draws, and its standard deviation below.
 
-    A column is a set of draws: all of them, or one chain. The mean is the prediction; the standard
-    deviation, from 0 to at most 0.5, says how far single draws differ from it. Both have scales
-    that are the same in every figure. A single column is laid out side by side.
+    A set of draws is all of them, or one chain. The mean is the prediction; the standard deviation,
+    from 0 to at most 0.5, says how far single draws differ from it. Both have scales that are the
+    same in every figure. Many sets take several lines of panels; a single one's are side by side.
 
     Args:
         probabilities: P(class 1) by draw on the grid, shape ``(sets, draws, len(y_values),
@@ -208,91 +208,71 @@ def plot_decision_surface(
         'all chains'
         >>> plt.close(figure)
     """
-    draws = _array("probabilities", probabilities, "(sets, draws, rows, columns)")
+    draws = to_array("probabilities", probabilities, "(sets, draws, rows, columns)")
     if np.any((draws < 0) | (draws > 1)):
         raise ValueError("probabilities must lie between 0 and 1")
     num_sets, _, num_rows, num_columns = draws.shape
-    columns = _array("x_values", x_values, "(columns,)", num_columns)
-    rows = _array("y_values", y_values, "(rows,)", num_rows)
+    columns = to_array("x_values", x_values, "(columns,)", num_columns)
+    rows = to_array("y_values", y_values, "(rows,)", num_rows)
     if (points is None) != (labels is None):
         raise ValueError("points and labels must be given together")
-    titles = _titles(titles, num_sets, "set")
+    titles = checked_titles(titles, num_sets, "set")
     is_single = num_sets == 1
+    lines = math.ceil(num_sets / MAX_SETS_IN_LINE)
+    width = math.ceil(num_sets / lines)
     figure, grid = plt.subplots(
-        *((1, 2) if is_single else (2, num_sets)),
+        *((1, 2) if is_single else (2 * lines, width)),
         sharex=True,
         sharey=True,
         squeeze=False,
-        figsize=(8.5, 5.2) if is_single else (1.4 + 2.4 * num_sets, 5.6),
+        figsize=(8.5, 5.2) if is_single else (1.4 + 2.4 * width, 0.6 + 2.5 * 2 * lines),
         subplot_kw={"aspect": "equal"},
     )
-    panels = grid.T if is_single else grid
+    halves = (grid[:, :1], grid[:, 1:]) if is_single else (grid[:lines], grid[lines:])
+    shown = [_first_panels(half, num_sets) for half in halves]
     # 0.5 is the middle of the mean's scale and the most that the deviation can be
-    for row, values, colours, highest, text in (
-        (panels[0], draws.mean(1), "RdBu_r", 1.0, "mean of P(class 1) over draws"),
-        (panels[1], draws.std(1), "viridis", 0.5, "standard deviation over draws"),
+    for panels, values, colours, highest, text in (
+        (shown[0], draws.mean(1), "RdBu_r", 1.0, "mean of P(class 1) over draws"),
+        (shown[1], draws.std(1), "viridis", 0.5, "standard deviation over draws"),
     ):
-        for axes, surface in zip(row, values, strict=True):
+        for axes, surface in zip(panels, values, strict=True):
             mesh = axes.pcolormesh(
                 columns, rows, surface, cmap=colours, vmin=0, vmax=highest, shading="gouraud"
             )
         where = "bottom" if is_single else "right"
-        figure.colorbar(mesh, ax=row.tolist(), label=text, location=where, pad=0.02)
-    for axes, title in zip(panels[0], titles, strict=True):
-        axes.set_title(title)
-        if points is not None and labels is not None:
+        figure.colorbar(mesh, ax=panels, label=text, location=where, pad=0.02)
+    for panels in shown if lines > 1 else shown[:1]:
+        for axes, title in zip(panels, titles, strict=True):
+            axes.set_title(title)
+    if points is not None and labels is not None:
+        for axes in shown[0]:
             _scatter(axes, points, labels)
-    for axes in grid[-1]:
+        handles = shown[0][0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside upper right", ncols=2)
+    for axes in grid[-1] if is_single else shown[1][-width:]:
         axes.set_xlabel("first input")
+        axes.tick_params(labelbottom=True)
     for axes in grid[:, 0]:
         axes.set_ylabel("second input")
-    if points is not None:
-        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     return figure
 
 
+def _first_panels(panels: NDArray[np.object_], count: int) -> list[Axes]:
+    """Return panels line by line, and remove those that are too many."""
+    flat: list[Axes] = panels.ravel().tolist()
+    for axes in flat[count:]:
+        axes.remove()
+    return flat[:count]
+
+
 def _scatter(axes: Axes, points: ArrayLike, labels: ArrayLike) -> None:
-    places = _array("points", points, "(points, 2)")
+    places = to_array("points", points, "(points, 2)")
     if places.shape[1] != 2:
         raise ValueError(f"points must have shape (points, 2), got {places.shape}")
-    classes = _array("labels", labels, "(points,)", len(places))
+    classes = to_array("labels", labels, "(points,)", len(places))
     if not np.isin(classes, (0, 1)).all():
         raise ValueError(f"labels must be 0 or 1, got {np.unique(classes).tolist()}")
     x, y = places.T
     zero, one = classes == 0, classes == 1
     axes.scatter(x[zero], y[zero], s=14, color="white", edgecolor="black", label="class 0")
     axes.scatter(x[one], y[one], s=14, color="black", marker="x", linewidth=0.8, label="class 1")
-
-
-def _array(
-    name: str, values: ArrayLike, shape: str, length: int | None = None
-) -> NDArray[np.float64]:
-    """Convert to floats and check the number of dimensions, as in the text, and the length."""
-    array = np.asarray(values, dtype=np.float64)
-    num_dims = len([word for word in shape.strip("()").split(",") if word.strip()])
-    if array.ndim != num_dims or array.size == 0:
-        raise ValueError(f"{name} must have shape {shape}, none of them 0; got {array.shape}")
-    if length is not None and len(array) != length:
-        raise ValueError(f"{name} must have {length} entries, got {len(array)}")
-    return array
-
-
-def _titles(titles: Sequence[str] | None, count: int, word: str = "chain") -> Sequence[str]:
-    if titles is None:
-        return [f"{word} {number}" for number in range(1, count + 1)]
-    if isinstance(titles, str) or len(titles) != count:
-        raise ValueError(f"titles must hold {count} texts, got {titles!r}")
-    return titles
-
-
-def _common_nodes(rates: Sequence[Mapping[str, float]]) -> list[str]:
-    if isinstance(rates, Mapping) or len(rates) == 0 or not rates[0]:
-        raise ValueError("rates must hold one mapping from nodes to rates per chain, got none")
-    nodes = list(rates[0])
-    for chain, by_node in enumerate(rates, start=1):
-        if differing := sorted(set(by_node) ^ set(nodes)):
-            raise ValueError(f"rates must have the same nodes in all chains; {differing} differ")
-        wrong = {node: r for node, r in by_node.items() if not (0 <= r <= 1 or math.isnan(r))}
-        if wrong:
-            raise ValueError(f"rates must lie between 0 and 1; chain {chain} has {wrong}")
-    return nodes

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from types import TracebackType
 
 import torch
-from torch import Tensor
 from tqdm.auto import tqdm
 
 from pyro_fnbg.diagnostics import DrawStatistics
@@ -34,19 +33,23 @@ class Progress:
         disable: bool,
     ) -> None:
         self._sweeps = [0] * num_chains
-        self._rates: dict[int, Tensor] = {}
+        self._rates: dict[int, Sequence[float]] = {}
         self._warmup_steps, self._statistics = warmup_steps, statistics
         self._bar = tqdm(total=num_chains * num_sweeps, unit="sweep", disable=disable)
 
     def show(self, chain: int, sweeps: int, rates: Sequence[float]) -> None:
         """Note how far a chain is, and its blocks' acceptance rates in its phase so far."""
-        self._bar.update(sweeps - self._sweeps[chain])
-        self._sweeps[chain] = sweeps
-        self._rates[chain] = torch.tensor(rates, dtype=torch.float64)
+        self._rates[chain] = rates
+        new, self._sweeps[chain] = sweeps - self._sweeps[chain], sweeps
+        # The bar says whether it was drawn anew; to write what stands beside it takes longer
+        if self._bar.update(new):
+            self._describe()
+
+    def _describe(self) -> None:
         in_warmup = min(self._sweeps) < self._warmup_steps
-        self._bar.set_description("Warmup" if in_warmup else "Sample", refresh=False)
-        means = torch.stack(list(self._rates.values())).nanmean(0)
+        means = torch.tensor(list(self._rates.values()), dtype=torch.float64).nanmean(0)
         (shown,) = self._statistics.shown(means)
+        self._bar.set_description("Warmup" if in_warmup else "Sample", refresh=False)
         self._bar.set_postfix_str(f"acc. rate by layer (%)={shown}", refresh=False)
 
     def __enter__(self) -> Progress:
@@ -58,5 +61,6 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bar.refresh()
+        if self._rates:
+            self._describe()
         self._bar.close()

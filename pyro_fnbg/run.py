@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,14 +89,6 @@ class RunState:
         return self.warmup if self.sweeps <= self.warmup_steps else self.draws
 
 
-class _Start(NamedTuple):
-    """Hold where a chain starts."""
-
-    position: Tensor
-    scales: Tensor
-    prior: Tensor
-
-
 def start_run(
     config: Config,
     warmup_steps: int,
@@ -132,15 +124,24 @@ def start_run(
         partition = make_partition(sites.layout, config.blocks, config.parts, config.max_block_size)
         density = ModelDensity(model, args, kwargs, sites, plan)
         tuned_sweeps = warmup_steps if config.adapt else 0
-    start = _place(
-        config, args, kwargs, sites, plan, partition, density, tuned_sweeps, batches,
-        initial_params, key,
-    )  # fmt: skip
-    with _model_seed(key, 2), torch.no_grad():
-        tries = torch.cat([start.position[None], start.prior[:NUM_TRIES]])
+    # All chains of a run have the same first scales, so a chain alone takes those of its run
+    first = ChainKey(key.seed, 0)
+    first_rows = PlateRows(plan.plate, Batches(plan, first, labels).rows(0))
+    with _model_seed(first, 1), torch.no_grad():
+        prior = prior_draws(model, args, kwargs, sites, first_rows, NUM_PRIOR_DRAWS)
+        check_density(density, sites, prior[0], rows)
+        scales = given_scales(config.proposal_scale, partition)
+        if scales is None:
+            share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
+            scales = share * initial_scales(prior.cpu(), partition)
+    position = _start_position(
+        config, args, kwargs, sites, plan, density, batches, initial_params, key
+    )
+    with _model_seed(key, 3), torch.no_grad():
+        tries = torch.cat([position[None], prior[:NUM_TRIES]])
         engine, reason = choose_engine(
             config.engine, model, args, kwargs, sites, plan, partition, density,
-            Positions(tries, rows, start.scales, key),
+            Positions(tries, rows, scales, key),
         )  # fmt: skip
     nothing = Tally.empty(partition.num_blocks)
     return RunState(
@@ -157,9 +158,9 @@ def start_run(
         warmup_steps=warmup_steps,
         tuned_sweeps=tuned_sweeps,
         thin=config.thin,
-        position=start.position,
+        position=position,
         sweeps=0,
-        scales=start.scales,
+        scales=scales,
         warmup=nothing,
         draws=nothing,
     )
@@ -187,11 +188,10 @@ def start_chain(
         ValueError: If the initial values do not fit.
     """
     batches = Batches(run.plan, key, run.labels)
-    start = _place(
-        config, args, kwargs, run.sites, run.plan, run.partition, run.density, run.tuned_sweeps,
-        batches, initial_params, key,
-    )  # fmt: skip
-    return replace(run, key=key, batches=batches, position=start.position, scales=start.scales)
+    position = _start_position(
+        config, args, kwargs, run.sites, run.plan, run.density, batches, initial_params, key
+    )
+    return replace(run, key=key, batches=batches, position=position)
 
 
 def _model_seed(key: ChainKey, use: int) -> AbstractContextManager[None]:
@@ -199,36 +199,26 @@ def _model_seed(key: ChainKey, use: int) -> AbstractContextManager[None]:
     return seeded(int(generator(key, Stream.MODEL, use).integers(2**63 - 1)))
 
 
-def _place(
+def _start_position(
     config: Config,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     sites: ModelSites,
     plan: BatchPlan,
-    partition: Partition,
     density: ModelDensity,
-    tuned_sweeps: int,
     batches: Batches,
     initial_params: Mapping[str, Tensor] | None,
     key: ChainKey,
-) -> _Start:
-    """Find where a chain starts, and its first proposal scales."""
-    model, rows = config.model, batches.rows(0)
-    plate_rows = PlateRows(plan.plate, rows)
-    with _model_seed(key, 1), torch.no_grad():
-        prior = prior_draws(model, args, kwargs, sites, plate_rows, NUM_PRIOR_DRAWS)
-        check_density(density, sites, prior[0], rows)
+) -> Tensor:
+    """Find where a chain starts."""
+    rows = batches.rows(0)
+    with _model_seed(key, 2), torch.no_grad():
         if initial_params is not None:
-            position = given_position(initial_params, sites, density, rows)
-        else:
-            position = drawn_position(
-                model, args, kwargs, config.init_strategy, sites, density, rows, plate_rows
-            )
-        scales = given_scales(config.proposal_scale, partition)
-        if scales is None:
-            share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
-            scales = share * initial_scales(prior.cpu(), partition)
-    return _Start(position, scales, prior)
+            return given_position(initial_params, sites, density, rows)
+        plate_rows = PlateRows(plan.plate, rows)
+        return drawn_position(
+            config.model, args, kwargs, config.init_strategy, sites, density, rows, plate_rows
+        )
 
 
 def next_sweeps(runs: Sequence[RunState], count: int) -> list[SweepResults]:
@@ -243,14 +233,19 @@ def next_sweeps(runs: Sequence[RunState], count: int) -> list[SweepResults]:
     batches = [chain.batches.rows_of_sweeps(chain.sweeps, count) for chain in runs]
     rows = [batch for batch in batches if batch is not None]
     results = run.engine.sweeps(
-        torch.stack([chain.position for chain in runs]),
-        torch.stack(rows) if rows else None,
-        torch.stack([z for z, _ in noise]),
-        torch.stack([log_u for _, log_u in noise]),
-        torch.stack([chain.scales for chain in runs]),
+        _stack([chain.position for chain in runs]),
+        _stack(rows) if rows else None,
+        _stack([z for z, _ in noise]),
+        _stack([log_u for _, log_u in noise]),
+        _stack([chain.scales for chain in runs]),
         Tuning(run.targets, gains(run.sweeps, count, run.tuned_sweeps)),
     )
     return [results.of_chain(chain) for chain in range(len(runs))]
+
+
+def _stack(values: Sequence[Tensor]) -> Tensor:
+    """Put chains side by side; a single one is not copied."""
+    return values[0].unsqueeze(0) if len(values) == 1 else torch.stack(list(values))
 
 
 def after(run: RunState, results: SweepResults) -> RunState:

@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("typing",),
     ("layout",),
     ("blocks", "observations", "structure"),
-    ("nodes", "noise"),
+    ("nodes", "noise", "shuffling"),
     ("step", "batches", "adaptation", "models", "sites", "data", "images", "seeds"),
     ("density", "planning", "rows"),
     ("engines.base", "initial"),
@@ -34,9 +34,20 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("collect",),
     ("workers",),
     ("driver",),
-    ("predictive", "interop", "plots"),
+    ("predictive", "interop", "figures"),
+    ("plots",),
 )
-WITHOUT_PYRO = ("typing", "layout", "blocks", "nodes", "step", "noise", "batches", "adaptation")
+WITHOUT_PYRO = (
+    "typing",
+    "layout",
+    "blocks",
+    "nodes",
+    "step",
+    "noise",
+    "shuffling",
+    "batches",
+    "adaptation",
+)
 MAX_LINES = 300
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -22,11 +23,12 @@ PICTURES = (
 )
 SECTIONS = (
     "What the chains target",
-    "Acceptance rates and proposal scales over the draws",
+    "Acceptance rates and proposal scales",
     "Test accuracy (%)",
     "Convergence of the predictions (ArviZ)",
     "What this run can and cannot show",
     "Files",
+    "Seconds",
 )
 
 
@@ -77,6 +79,29 @@ def test_every_layer_and_node_has_its_row(demo):
     assert [word for word in starts if word in nodes] == nodes
 
 
+def test_no_line_is_too_wide_for_a_terminal(demo):
+    tables = demo[0].stdout.partition(SECTIONS[0])[2].partition("\nFiles\n")[0]
+    assert max(map(len, tables.splitlines())) <= 100
+
+
+def test_every_chain_has_its_row_and_ends_near_one_plateau(demo):
+    table = demo[0].stdout.partition(SECTIONS[2])[2].partition(SECTIONS[3])[0]
+    rows = [line.split() for line in table.splitlines() if re.match(r" +\d+ +\d+\.\d\d ", line)]
+    assert [row[0] for row in rows] == [str(chain) for chain in range(1, 11)]
+    for row in rows:
+        assert 99 <= sum(map(int, row[3:6])) <= 101  # shares of draws, rounded
+    counts = re.search(r"end near 50 %: (\d+), 85 %: (\d+), 99 %: (\d+), of 10", table).groups()
+    ends = [row[-1] for row in rows]
+    assert list(map(int, counts)) == [ends.count(end) for end in ("50", "85", "99")]
+
+
+def test_seconds_add_up(demo):
+    lines = demo[0].stdout.partition("\nSeconds\n")[2].splitlines()
+    *laps, total = [float(line.split()[0]) for line in lines if re.match(r" +\d+\.\d  ", line)]
+    assert total == pytest.approx(sum(laps), abs=0.06 * len(laps))
+    assert lines[-1].startswith("2,480 sweeps, ")
+
+
 def test_warnings_are_plain_lines(demo):
     assert "Warning" not in demo[0].stdout + demo[0].stderr
     assert "Traceback" not in demo[0].stderr
@@ -88,8 +113,8 @@ def test_progress_bar_shows_acceptance(demo):
 
 def test_conclusion_names_the_length_of_this_run(demo):
     conclusion = demo[0].stdout.partition(SECTIONS[4])[2]
-    assert "After 8 + 12 sweeps" in conclusion
-    assert "of 4 chains" in conclusion
+    assert "After 8 + 240 sweeps" in conclusion
+    assert "of 10 chains" in conclusion
 
 
 def test_files_listed_are_the_files_written(demo):
@@ -111,10 +136,11 @@ def test_draws_have_chain_and_draw_first(demo):
         about = json.loads(str(draws["settings"]))
     assert shapes.pop("seed") == shapes.pop("settings") == ()
     assert len(shapes) == 14
-    assert shapes["layer1.weight"] == (4, 12, 2, 2)
-    assert shapes["layer7.weight"] == (4, 12, 1, 2)
-    assert shapes["layer7.bias"] == (4, 12, 1)
-    assert (about["draws"], about["warmup"], about["batch_size"]) == (12, 8, 100)
+    assert shapes["layer1.weight"] == (10, 12, 2, 2)
+    assert shapes["layer7.weight"] == (10, 12, 1, 2)
+    assert shapes["layer7.bias"] == (10, 12, 1)
+    lengths = about["draws"], about["warmup"], about["thin"], about["batch_size"]
+    assert lengths == (12, 8, 20, 100)
 
 
 def test_too_few_draws_are_refused(tmp_path):
@@ -232,19 +258,37 @@ def test_swap_ends_with_what_was_measured(swap_example):
 
 @pytest.mark.parametrize("tuning", [(), ("--adapt",)])
 def test_noisy_xor_reports_every_chain(tmp_path, tuning):
-    arguments = ("--smoke", "--chains", "2", "--seed", "5", "--output", "out", *tuning)
+    arguments = ("--smoke", "--chains", "3", "--seed", "5", "--output", "out", *tuning)
     done = run_example("noisy_xor.py", tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "out" / "chains.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    assert [(row["seed"], row["adapt"], row["sweeps"]) for row in rows] == [
-        (5, bool(tuning), 50),
-        (6, bool(tuning), 50),
+    assert [(row["seed"], row["chain"], row["adapt"], row["sweeps"]) for row in rows] == [
+        (5, chain, bool(tuning), 410) for chain in (1, 2, 3)
     ]
-    for row in rows:
-        assert len(row["acceptance by layer"]) == 7
-        assert 0 <= row["lowest node"] <= min(row["acceptance by layer"].values())
-        assert f"{row['accuracy of the mean prediction']:.2f} of the mean prediction" in done.stdout
-    counts = [int(line.split()[3]) for line in done.stdout.splitlines() if line[:5] == "near "]
-    assert sum(counts) == 2
-    assert done.stdout.startswith("approximate: prior x likelihood^0.02")
+    printed = [line.split() for line in done.stdout.splitlines() if re.match(r" +\d  \d", line)]
+    for row, cells in zip(rows, printed, strict=True):
+        rates = list(row["acceptance by layer"].values())
+        assert [float(cell) for cell in cells[1:8]] == pytest.approx(
+            [100 * rate for rate in rates], abs=0.06
+        )
+        assert 0 <= row["lowest node"] <= min(rates)
+        assert len(row["acceptance by layer, last quarter"]) == 7
+        assert float(cells[9]) == pytest.approx(row["accuracy of the mean prediction"], abs=0.006)
+        assert int(cells[-1]) == row["plateau"]
+    counts = [re.match(r"near \d\d % +(\d+) chains", line) for line in done.stdout.splitlines()]
+    # In two tables: of all draws, and of the last quarter
+    assert sum(int(match[1]) for match in counts if match) == 6
+    assert done.stdout.lstrip().startswith("approximate: prior x likelihood^0.02")
+
+
+def test_noisy_xor_singles_out_the_chains_that_found_the_best_mode():
+    example = runpy.run_path(str(EXAMPLES / "noisy_xor.py"))
+    layers = {"layer1": 0.6, "layer2": 0.8}
+    rows = [
+        {"plateau": plateau, "accuracy of the mean prediction": accuracy}
+        | {"acceptance by layer": layers, "acceptance by layer, last quarter": layers}
+        for plateau, accuracy in ((50, 62.0), (85, 97.9), (99, 98.1), (99, 99.0))
+    ]
+    sizes = {name: len(members) for name, members in example["groups"](rows).items()}
+    assert sizes == {"all": 4, "near 50 %": 1, "near 85 %": 1, "near 99 %": 2, "above 98 %": 2}

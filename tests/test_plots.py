@@ -44,6 +44,21 @@ def test_traces_show_every_draw_of_every_chain():
     assert figure.axes[2].get_title("left") == "chain 3"
 
 
+def test_many_chains_stand_in_two_columns_line_by_line():
+    values = np.arange(28.0).reshape(7, 4)
+    figure = plot_traces(values, "value")
+    assert len(figure.axes) == 7
+    places = [axes.get_subplotspec() for axes in figure.axes]
+    assert [(p.rowspan.start, p.colspan.start) for p in places] == [
+        divmod(chain, 2) for chain in range(7)
+    ]
+    for axes, chain in zip(figure.axes, values, strict=True):
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), chain)
+    # The lowest panel of each column has numbers, also above the place that is left empty
+    numbered = [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes]
+    assert numbered == [False] * 5 + [True] * 2
+
+
 def test_running_mean_is_the_mean_around_its_place():
     values = np.random.default_rng(0).normal(size=(1, 200))
     line = plot_traces(values, "value").axes[0].lines[1]
@@ -102,6 +117,22 @@ def test_acceptance_legend_names_chains_and_target():
     assert [text.get_text() for text in figure.legends[0].texts] == ["cold", "hot", "target"]
 
 
+def test_acceptance_of_a_group_shares_a_colour_a_marker_and_a_name():
+    figure = plot_acceptance_by_node([*RATES, RATES[0]], titles=["cold", "hot", "cold"])
+    assert [text.get_text() for text in figure.legends[0].texts] == ["cold", "hot"]
+    cold, again, hot = figure.axes[0].lines
+    assert (cold.get_color(), cold.get_marker()) == (again.get_color(), again.get_marker())
+    assert cold.get_color() != hot.get_color()
+    assert cold.get_marker() != hot.get_marker()
+    np.testing.assert_allclose(hot.get_xdata(), [50.0, 60.0, 100.0])
+    assert cold.get_ydata()[0] < again.get_ydata()[0] < hot.get_ydata()[0]
+
+
+def test_acceptance_of_ten_chains_has_ten_looks():
+    lines = plot_acceptance_by_node(RATES * 5).axes[0].lines
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 10
+
+
 def test_acceptance_has_no_legend_of_very_many_chains():
     assert plot_acceptance_by_node(RATES[:1] * 40).legends == []
 
@@ -129,7 +160,7 @@ def test_target_in_per_cent_is_refused():
 # --- Decision surface ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sets", [1, 3])
+@pytest.mark.parametrize("sets", [1, 3, 7])
 def test_surface_shows_mean_and_standard_deviation_of_every_set(sets):
     draws = surface(sets)
     figure = plot_decision_surface(draws, X_VALUES, Y_VALUES)
@@ -142,6 +173,18 @@ def test_surface_shows_mean_and_standard_deviation_of_every_set(sets):
         assert meshes(mean)[0].get_clim() == (0.0, 1.0)
         assert meshes(deviation)[0].get_clim() == (0.0, 0.5)
         assert mean.get_title("left") == f"set {number + 1}"
+
+
+def test_surface_of_many_sets_takes_several_lines():
+    figure = plot_decision_surface(surface(7), X_VALUES, Y_VALUES)
+    panels = [axes for axes in figure.axes if axes.get_aspect() == 1]
+    places = [axes.get_subplotspec() for axes in panels]
+    upper = [divmod(number, 4) for number in range(7)]
+    lower = [(line + 2, column) for line, column in upper]
+    assert [(p.rowspan.start, p.colspan.start) for p in places] == upper + lower
+    assert [axes.get_title("left") for axes in panels] == 2 * [f"set {n}" for n in range(1, 8)]
+    named = [axes.get_xlabel() for axes in panels]
+    assert named == [""] * 10 + ["first input"] * 4
 
 
 def test_surface_puts_rows_on_the_second_input():

@@ -493,9 +493,9 @@ _IN_DRIVER = [
     ),
     Fault(
         "changed-values-ignored-by-draws-made-ahead",
-        "pyro_fnbg.ahead",
-        "self.used < len(self.draws) and self.led_to(params)",
-        "self.used < len(self.draws)",
+        "pyro_fnbg.kernel",
+        "ahead is not None and ahead.led_to(params)",
+        "ahead is not None",
         "tests/test_ahead.py::"
         "test_values_that_were_changed_between_calls_are_where_the_chain_goes_on[in place]",
     ),

@@ -1,0 +1,1 @@
+"""Benchmarks; ``make bench`` and ``make bench-full`` run them."""
