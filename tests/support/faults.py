@@ -465,8 +465,8 @@ _IN_DRIVER = [
     Fault(
         "batches-of-skipped-sweeps-not-skipped",
         "pyro_fnbg.batches",
-        "[skipped : skipped + count - done]",
-        "[: count - done]",
+        "self._group[1][skipped : skipped + taken]",
+        "self._group[1][:taken]",
         "tests/test_batches.py::test_rows_of_many_sweeps_are_those_of_one_at_a_time",
     ),
     Fault(
