@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyro_fnbg import batches as batches_module
 from pyro_fnbg.batches import Batches, BatchPlan
 from pyro_fnbg.noise import ChainKey
 
@@ -109,7 +110,12 @@ def test_stratified_counts_round_at_random_and_every_row_comes_as_often():
 
 @pytest.mark.parametrize("order", ["shuffled", "stratified"])
 @pytest.mark.parametrize(("num_rows", "batch_size"), [(20, 6), (20, 5), (7, 7), (9, 5)])
-def test_rows_of_many_sweeps_are_those_of_one_at_a_time(order, num_rows, batch_size):
+@pytest.mark.parametrize("epochs", [1, 3, 64])
+def test_rows_of_many_sweeps_are_those_of_one_at_a_time(
+    order, num_rows, batch_size, epochs, monkeypatch
+):
+    """Across the borders of epochs, and of the groups of epochs that share a generator."""
+    monkeypatch.setattr(batches_module, "GROUP_EPOCHS", epochs)
     labels = torch.arange(num_rows) % 3 if order == "stratified" else None
     arguments = plan(num_rows, batch_size, order), KEY, labels
     alone = Batches(*arguments)

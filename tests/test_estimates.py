@@ -1,5 +1,6 @@
 """ArviZ's estimators, a few parameters at a time: its own numbers, in bounded memory."""
 
+import math
 import subprocess
 import sys
 import textwrap
@@ -64,7 +65,7 @@ def test_draws_that_never_move_or_are_no_numbers_are_no_error(value):
     known = site_estimates(draws[..., [0, 2]])
     for name, values in found.items():
         assert torch.equal(values[[0, 2]], known[name])
-    if value in (torch.inf, torch.nan):
+    if math.isnan(value):
         assert found["n_eff"][1].isnan()
         assert found["r_hat"][1].isnan()
 

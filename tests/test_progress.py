@@ -12,9 +12,13 @@ STATISTICS = DrawStatistics(Partition(BLOCKS, 3, ("layer1", "layer2")))
 
 
 def bar(disable=False):
-    return Progress(
+    """A bar that is drawn anew at every call, not only from time to time."""
+    progress = Progress(
         num_chains=2, warmup_steps=10, num_sweeps=30, statistics=STATISTICS, disable=disable
     )
+    progress._bar.mininterval = progress._bar.miniters = 0
+    progress._bar.dynamic_miniters = False
+    return progress
 
 
 def test_sweeps_of_all_chains_add_up():
@@ -67,6 +71,19 @@ def test_the_bar_is_on_the_screen_or_not(disable, capsys):
         assert "Sample" in last
         assert "60/60" in last
         assert "acc. rate by layer (%)=25 50" in last
+
+
+def test_what_stands_beside_the_bar_is_right_at_the_end_though_it_was_not_drawn_before(capsys):
+    progress = bar()
+    progress._bar.mininterval = 1e9
+    with progress:
+        progress.show(0, 30, [0.1, 0.1, 0.1])
+        progress.show(1, 30, [0.3, 0.5, 0.9])
+        assert not progress._bar.desc
+    last = re.split(r"[\r\n]+", capsys.readouterr().err.strip())[-1]
+    assert "Sample" in last
+    assert "60/60" in last
+    assert "acc. rate by layer (%)=25 50" in last
 
 
 def test_a_run_that_breaks_off_leaves_the_bar_where_it_was(capsys):

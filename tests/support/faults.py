@@ -423,7 +423,7 @@ _IN_DRIVER = [
         "pyro_fnbg.driver",
         "[ChainKey(seed, chain) for",
         "[ChainKey(seed, 0) for",
-        "tests/test_driver.py::test_each_chain_is_that_of_pyros_driver[all rows-fused]",
+        "tests/test_driver.py::test_each_chain_is_that_of_pyros_driver[given-fused]",
     ),
     Fault(
         "first-sweep-of-a-draw-kept-by-the-driver",
@@ -465,8 +465,8 @@ _IN_DRIVER = [
     Fault(
         "batches-of-skipped-sweeps-not-skipped",
         "pyro_fnbg.batches",
-        "[skipped : skipped + count - done]",
-        "[: count - done]",
+        "self._group[1][skipped : skipped + taken]",
+        "self._group[1][:taken]",
         "tests/test_batches.py::test_rows_of_many_sweeps_are_those_of_one_at_a_time",
     ),
     Fault(
