@@ -95,7 +95,8 @@ bench bench-full: export BENCH_DATA := $(DATA)
 bench bench-full:
 	@$(MAKE) --no-print-directory install VENV=$(VENV_BENCH) EXTRAS=dev,bench
 	@mkdir -p bench-output
-	$(VENV_BENCH)/bin/python -m pytest tests/benchmarks -o python_files='bench_*.py' \
+	# pytest would keep, and so slow down, what Pyro's driver logs after every draw
+	$(VENV_BENCH)/bin/python -m pytest tests/benchmarks -o python_files='bench_*.py' -p no:logging \
 		--benchmark-json=bench-output/$@.json --benchmark-quiet
 	PYTHONPATH=tests $(VENV_BENCH)/bin/python -m benchmarks.report bench-output/$@.json docs/benchmarks.md
 

@@ -59,7 +59,7 @@ class MultiChainMCMC:
         thin: Sweeps a draw; the kernel's own number if left out.
 
     Attributes:
-        kernel: The sampler; after a run it shows the last chain.
+        kernel: The sampler; after a run in this process it shows the last chain.
         is_complete: Whether the last run came to its end.
 
     Raises:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["import_arviz", "site_estimates", "summary_table"]
 
-# ArviZ's estimators need some ten times the memory of what they are given, in double precision:
-# they get at most so many numbers at a time
+# ArviZ's estimators need several times the memory of what they are given: they get at most so many
+# numbers at a time
 MAX_NUMBERS = 2**23
 
 

@@ -33,6 +33,7 @@ def predictions(kernel, num_samples, warmup_steps):
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated:FutureWarning")
 def test_predictions_agree_with_nuts():
     # Pyro runs NUTS three times as fast when it traces the potential once

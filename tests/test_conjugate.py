@@ -7,7 +7,7 @@ import torch
 
 from pyro_fnbg import FNBG, BayesianMLP
 from pyro_fnbg.noise import ChainKey
-from support.engines import ENGINES, run_chain, start
+from support.engines import ENGINES_OF_LONG_CHAINS, run_chain, start
 from support.statistics import assert_expectation
 
 PRIOR_SD, NOISE_SD = 1.5, 0.7
@@ -16,7 +16,7 @@ Y = X @ torch.tensor([0.8, -0.5], dtype=torch.float64) + 0.3
 DESIGN = torch.cat([X, torch.ones(12, 1, dtype=torch.float64)], 1)
 ROWS = torch.tensor([0, 3, 4, 7, 10])
 
-pytestmark = pytest.mark.parametrize("engine", ENGINES)
+pytestmark = pytest.mark.parametrize("engine", ENGINES_OF_LONG_CHAINS)
 
 
 @pytest.fixture(autouse=True)

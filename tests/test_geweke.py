@@ -10,7 +10,7 @@ import torch
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.noise import ChainKey, sweep_noise
-from support.engines import ENGINES, put_labels, run_sweeps, start
+from support.engines import ENGINES_OF_LONG_CHAINS, put_labels, run_sweeps, start
 from support.statistics import assert_expectation, assert_same_expectation
 
 X = torch.tensor([[-2.0], [-0.7], [0.1], [0.9], [2.2]], dtype=torch.float64)
@@ -41,7 +41,7 @@ def statistics(theta, y):
     return found
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINES_OF_LONG_CHAINS)
 def test_joint_distribution(engine):
     with pyro.validation_enabled(False):
         run = start(engine, NET, X, torch.zeros(5))
