@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ __all__ = ["Ahead", "look_ahead"]
 
 # Draws are doubled until they take so many seconds, within these bounds on draws and on numbers
 ENOUGH_SECONDS, MAX_DRAWS, MAX_NUMBERS = 0.01, 256, 2**18
+# Draws whose tensors are made together
+READY_DRAWS = 16
 
 
 @dataclass
@@ -25,7 +27,7 @@ class Ahead:
     """Hold some draws of one chain, to be handed out one by one.
 
     Attributes:
-        draws: Unconstrained values of each site, draw by draw.
+        values: Unconstrained values by site, with a dimension for draws in front.
         memory: By site, the bytes of its values in all draws, a copy of them that nobody else can
             write to, and how many of them belong to one draw.
         sweeps_a_draw: Number of sweeps that led to each.
@@ -34,9 +36,11 @@ class Ahead:
         seconds: Time that they took.
         used: Number of draws handed out.
         settled: Number of draws that the chain's state includes.
+        last: The draw handed out last.
+        ready: The next draws, the first of them at the end.
     """
 
-    draws: Sequence[dict[str, Tensor]]
+    values: Mapping[str, Tensor]
     memory: Sequence[tuple[memoryview, memoryview, int]]
     sweeps_a_draw: int
     results: SweepResults
@@ -44,19 +48,24 @@ class Ahead:
     seconds: float
     used: int = 0
     settled: int = 0
+    last: dict[str, Tensor] = field(default_factory=dict)
+    ready: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return the number of draws."""
+        return len(self.shown)
 
     @property
     def is_used_up(self) -> bool:
         """Whether all draws were handed out."""
-        return self.used == len(self.draws)
+        return self.used == len(self)
 
     def led_to(self, params: Mapping[str, Tensor]) -> bool:
         """Whether these are the tensors that were handed out last, not written to since.
 
         Their bytes are compared: who wrote to a tensor may have left no other trace.
         """
-        last, values = self.used - 1, params.values()
-        returned = self.draws[last].values()
+        last, values, returned = self.used - 1, params.values(), self.last.values()
         return (
             len(values) == len(returned)
             and all(map(operator.is_, values, returned))
@@ -68,8 +77,17 @@ class Ahead:
 
     def next_draw(self) -> dict[str, Tensor]:
         """Hand out a draw."""
+        if not self.ready:
+            # A few at a time: thousands of tensors at once would set Python's garbage collector off
+            stop = self.used + READY_DRAWS
+            values = [value[self.used : stop].unbind(0) for value in self.values.values()]
+            draws = [
+                dict(zip(self.values, draw, strict=True)) for draw in zip(*values, strict=True)
+            ]
+            self.ready = draws[::-1]
         self.used += 1
-        return self.draws[self.used - 1]
+        self.last = self.ready.pop()
+        return self.last
 
     def settle(self, run: RunState, statistics: DrawStatistics) -> RunState:
         """Bring the chain's state and statistics to the draw handed out last."""
@@ -102,8 +120,6 @@ def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) ->
         name: value.clone(memory_format=torch.contiguous_format)
         for name, value in run.sites.layout.unflatten(positions).items()
     }
-    by_draw = zip(*(value.unbind(0) for value in values.values()), strict=True)
-    draws = [dict(zip(values, draw, strict=True)) for draw in by_draw]
     memory = [_memory(value) for value in values.values()] if run.engine.is_compiled else []
     tally = run.warmup if run.in_warmup else run.draws
     accepted = (tally.accepted + results.accepted.cpu().cumsum(0))[
@@ -111,7 +127,7 @@ def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) ->
     ]
     sweeps = tally.sweeps + sweeps_a_draw * torch.arange(1, count + 1)
     shown = statistics.shown(accepted / sweeps.double()[:, None])
-    return Ahead(draws, memory, sweeps_a_draw, results, shown, seconds)
+    return Ahead(values, memory, sweeps_a_draw, results, shown, seconds)
 
 
 def _memory(values: Tensor) -> tuple[memoryview, memoryview, int]:
@@ -124,7 +140,7 @@ def _num_draws(run: RunState, last: Ahead | None, sweeps_a_draw: int) -> int:
     """Choose how many draws to make; it changes nothing but the time that they take."""
     if last is None or not run.engine.is_compiled:
         return 1
-    count = len(last.draws)
+    count = len(last)
     count = 2 * count if last.seconds < ENOUGH_SECONDS else max(1, count // 2)
     count = min(count, MAX_DRAWS, max(1, MAX_NUMBERS // (sweeps_a_draw * len(run.position))))
     return min(count, run.warmup_steps - run.sweeps) if run.in_warmup else count

@@ -69,7 +69,7 @@ def test_other_engines_are_asked_for_one_draw_at_a_time():
         params = kernel.initial_params
         for _ in range(6):
             params = kernel.sample(params)
-            assert len(kernel._ahead.draws) == 1
+            assert len(kernel._ahead) == 1
 
 
 def test_draws_are_doubled_within_their_bounds_and_halved_where_they_take_long(asked, monkeypatch):
@@ -293,7 +293,7 @@ def test_a_kernel_in_the_middle_of_a_chunk_starts_its_next_run_afresh():
     params = kernel.initial_params
     for _ in range(9):
         params = kernel.sample(params)
-    assert kernel._ahead.used < len(kernel._ahead.draws)
+    assert kernel._ahead.used < len(kernel._ahead)
     assert same(by_chain(stock(kernel, X, Y)), by_chain(stock(FNBG(NET), X, Y)))
 
 
