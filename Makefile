@@ -12,7 +12,8 @@ PYTHON312 ?= $(shell for python in python3.12 \
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12*/bin/python3.12; do \
 	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
 VENV_ARVIZ1 := .venv-arviz1
-TESTS_ARVIZ1 := $(addprefix tests/test_,interop.py support.py kernel.py processes.py examples.py)
+TESTS_ARVIZ1 := $(addprefix tests/test_,interop.py support.py kernel.py processes.py examples.py \
+	estimates.py)
 
 # Benchmarks need packages that nothing else here does
 VENV_BENCH := .venv-bench
