@@ -109,8 +109,8 @@ def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) ->
         statistics: Its statistics.
         last: The draws that these follow; None at the start, and where something came between.
     """
-    sweeps_a_draw = 1 if run.in_warmup else run.thin
-    count = _num_draws(run, last, sweeps_a_draw)
+    sweeps_a_draw = run.sweeps_a_draw
+    count = _num_draws(run, last)
     started = time.perf_counter()
     (results,) = next_sweeps([run], count * sweeps_a_draw)
     seconds = time.perf_counter() - started
@@ -121,7 +121,7 @@ def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) ->
         for name, value in run.sites.layout.unflatten(positions).items()
     }
     memory = [_memory(value) for value in values.values()] if run.engine.is_compiled else []
-    tally = run.warmup if run.in_warmup else run.draws
+    tally = run.tally
     accepted = (tally.accepted + results.accepted.cpu().cumsum(0))[
         sweeps_a_draw - 1 :: sweeps_a_draw
     ]
@@ -136,11 +136,11 @@ def _memory(values: Tensor) -> tuple[memoryview, memoryview, int]:
     return now, memoryview(bytes(now)), len(now) // len(values)
 
 
-def _num_draws(run: RunState, last: Ahead | None, sweeps_a_draw: int) -> int:
+def _num_draws(run: RunState, last: Ahead | None) -> int:
     """Choose how many draws to make; it changes nothing but the time that they take."""
     if last is None or not run.engine.is_compiled:
         return 1
     count = len(last)
     count = 2 * count if last.seconds < ENOUGH_SECONDS else max(1, count // 2)
-    count = min(count, MAX_DRAWS, max(1, MAX_NUMBERS // (sweeps_a_draw * len(run.position))))
+    count = min(count, MAX_DRAWS, max(1, MAX_NUMBERS // (run.sweeps_a_draw * len(run.position))))
     return min(count, run.warmup_steps - run.sweeps) if run.in_warmup else count

@@ -50,7 +50,7 @@ class Collector:
         if self._hook_fn is None:
             self._add(piece)
             return
-        sweeps_a_draw = 1 if run.in_warmup else run.thin
+        sweeps_a_draw = run.sweeps_a_draw
         for first in range(0, len(results.accepted), sweeps_a_draw):
             before = self.runs[piece.chain]
             one = Piece(piece.chain, before, results.of_sweeps(first, first + sweeps_a_draw))

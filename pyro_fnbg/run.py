@@ -84,6 +84,16 @@ class RunState:
         return self.sweeps < self.warmup_steps
 
     @property
+    def sweeps_a_draw(self) -> int:
+        """Sweeps that the next draw takes, or the next step of the warmup."""
+        return 1 if self.in_warmup else self.thin
+
+    @property
+    def tally(self) -> Tally:
+        """Decisions so far of the phase that the next sweep belongs to."""
+        return self.warmup if self.in_warmup else self.draws
+
+    @property
     def phase(self) -> Tally:
         """Decisions of the phase that the last sweep belongs to."""
         return self.warmup if self.sweeps <= self.warmup_steps else self.draws
@@ -250,8 +260,7 @@ def _stack(values: Sequence[Tensor]) -> Tensor:
 
 def after(run: RunState, results: SweepResults) -> RunState:
     """Return the state after some sweeps, all of the warmup or all of the draws."""
-    tally = run.warmup if run.in_warmup else run.draws
-    tally = tally.add(results.accepted, results.log_ratios)
+    tally = run.tally.add(results.accepted, results.log_ratios)
     return replace(
         run,
         position=results.positions[-1],

@@ -81,6 +81,8 @@ def deal(
             # Rounding may leave the last edge a hair below the last place
             while at < num_classes - 1 and edges[at] <= place:
                 at += 1
+            # and, at the worst, no class after the one chosen last
+            at = min(at, num_classes - 1)
             take[order[at]] += 1
             left[order[at]] -= 1
             at += 1
