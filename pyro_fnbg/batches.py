@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.noise import ChainKey, Stream, generator
-from pyro_fnbg.shuffling import deal, permutations
+from pyro_fnbg.shuffling import deal, permutations, systematic_sample
 
 __all__ = ["BATCH_ORDERS", "BatchPlan", "Batches"]
 
@@ -165,23 +165,11 @@ def _stratified_epoch(
     totals_left = num_batches * (size - base.sum())
     extra_shares = num_batches * np.clip(quotas - base, 0.0, None)
     whole = np.floor(extra_shares + 1e-9).astype(np.int64)
-    extras = whole + _systematic(rng, extra_shares - whole, totals_left - whole.sum())
+    extras = whole + systematic_sample(
+        extra_shares - whole, rng.permutation(len(classes)), rng.random(), totals_left - whole.sum()
+    )
     shuffled = np.concatenate([rows[permutations(rng, 1, len(rows))[0]] for rows in classes])
     starts = np.cumsum(sizes) - sizes
     batches = np.empty((num_batches, size), dtype=np.int64)
     deal(shuffled, starts, base, extras, rng.random((num_batches, len(classes) + 1)), batches)
     return batches
-
-
-def _systematic(rng: np.random.Generator, probs: np.ndarray, count: int) -> np.ndarray:
-    """Choose ``count`` items, item i with probability ``probs[i]``; the probabilities sum to it."""
-    chosen = np.zeros(len(probs), dtype=int)
-    if count:
-        order = rng.permutation(len(probs))
-        edges = np.cumsum(probs[order])
-        edges *= count / edges[-1]
-        ticks = np.arange(count) + rng.random()
-        # clip: rounding may leave the last edge a hair below the last tick
-        at = np.clip(np.searchsorted(edges, ticks, side="right"), 0, len(probs) - 1)
-        chosen[order[at]] = 1
-    return chosen

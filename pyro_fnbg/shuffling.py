@@ -6,7 +6,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["deal", "permutations"]
+__all__ = ["deal", "permutations", "systematic_sample"]
 
 
 def permutations(rng: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
@@ -44,6 +44,36 @@ def _shuffle(orders: NDArray[np.int64], words: NDArray[np.uint64]) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
+def systematic_sample(
+    probs: NDArray[np.float64], order: NDArray[np.int64], uniform: float, count: int
+) -> NDArray[np.int64]:
+    """Choose ``count`` items, item i with probability ``probs[i]``; the probabilities sum to it.
+
+    Args:
+        probs: Probabilities, at most 1.
+        order: The items in random order.
+        uniform: A random number.
+        count: How many are chosen.
+
+    Returns:
+        1 for those that are chosen, 0 for others.
+    """
+    chosen = np.zeros(len(probs), dtype=np.int64)
+    edges = np.cumsum(probs[order])
+    at = 0
+    for tick in range(count):
+        place = (tick + uniform) * edges[-1] / count
+        # Rounding may leave the last edge a hair below the last place
+        while at < len(probs) - 1 and edges[at] <= place:
+            at += 1
+        # and, at the worst, no item after the one chosen last
+        at = min(at, len(probs) - 1)
+        chosen[order[at]] += 1
+        at += 1
+    return chosen
+
+
+@numba.njit(cache=True, nogil=True)
 def deal(
     rows: NDArray[np.int64],
     starts: NDArray[np.int64],
@@ -69,23 +99,12 @@ def deal(
     num_batches, size = batches.shape
     num_classes = len(base)
     used, left = starts.copy(), extras.copy()
-    take = np.empty(num_classes, dtype=np.int64)
     for number in range(num_batches):
-        take[:] = base
         order = np.argsort(uniforms[number, :num_classes])
-        edges = np.cumsum(left[order] / (num_batches - number))
-        count = size - base.sum()
-        at = 0
-        for tick in range(count):
-            place = (tick + uniforms[number, num_classes]) * edges[-1] / count
-            # Rounding may leave the last edge a hair below the last place
-            while at < num_classes - 1 and edges[at] <= place:
-                at += 1
-            # and, at the worst, no class after the one chosen last
-            at = min(at, num_classes - 1)
-            take[order[at]] += 1
-            left[order[at]] -= 1
-            at += 1
+        probs, uniform = left / (num_batches - number), uniforms[number, num_classes]
+        chosen = systematic_sample(probs, order, uniform, size - base.sum())
+        take = base + chosen
+        left -= chosen
         filled = 0
         for label in range(num_classes):
             for _ in range(take[label]):
