@@ -62,7 +62,8 @@ $(STAMP): pyproject.toml
 	@rm -f $(STAMP)
 	@echo "Installing into $(VENV); the first install downloads torch and takes minutes."
 	@$(PY) -m pip install -qq -e '.[$(EXTRAS)]' || { \
-		echo "error: the install failed; the next make starts it afresh" >&2; exit 1; }
+		echo "error: the install failed; the next make starts it afresh (it needs about 7 GB;" \
+			"free here: $$(df -Ph . | awk 'NR == 2 {print $$4}'))" >&2; exit 1; }
 	@touch $(STAMP)
 
 check: $(STAMP)
