@@ -183,7 +183,7 @@ def test_a_model_error_in_a_worker_reaches_the_user(method):
         run(FNBG(fails_late), torch.ones(3), method=method, draws=500)
 
 
-def run_script(text, timeout=60, **options):
+def run_script(text, timeout=300, **options):
     return subprocess.run(
         [sys.executable, "-W", "ignore", *options.pop("arguments", ["-"])],
         input=textwrap.dedent(text),

@@ -249,7 +249,7 @@ def test_ctrl_c_at_the_terminal_keeps_the_draws_so_far():
         [sys.executable, "-c", textwrap.dedent(SIGNALLED)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         start_new_session=True,
     )
     assert done.returncode == 0, done.stderr
