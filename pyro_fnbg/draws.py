@@ -25,6 +25,9 @@ class Draws:
         names: Sites whose draws are kept; None for all.
         num_chains: Number of chains.
         num_draws: Number of draws of each.
+
+    Raises:
+        MemoryError: If there is not enough memory for the draws.
     """
 
     def __init__(
@@ -36,9 +39,15 @@ class Draws:
             if names is None or site.name in names:
                 unconstrained = torch.zeros(site.shape, dtype=site.dtype, device=site.device)
                 shape = sites.constrain[site.name](unconstrained).shape
-                self._values[site.name] = torch.empty(
-                    (num_chains, num_draws, *shape), dtype=site.dtype, device=site.device
-                )
+                size = (num_chains, num_draws, *shape)
+                try:
+                    draws = torch.empty(size, dtype=site.dtype, device=site.device)
+                except RuntimeError as error:
+                    raise MemoryError(
+                        f"num_samples must be so small that the draws fit into memory, got "
+                        f"{num_draws}: site {site.name!r} would have draws of shape {size}"
+                    ) from error
+                self._values[site.name] = draws
         self._steady = sites.real_sites | {
             name for name, bijection in sites.constrain.items() if _is_exp(bijection)
         }

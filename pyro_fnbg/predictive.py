@@ -12,6 +12,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Independent
 
+from pyro_fnbg.checks import shown
 from pyro_fnbg.models import BayesianMLP
 
 # Numbers held at a time in one layer's activations: 1 MB in float32, which a cache can hold.
@@ -40,7 +41,8 @@ def marginal_predictive(
         A tensor of shape (rows, classes); P(0) and P(1) for a Bernoulli response.
 
     Raises:
-        TypeError: `samples` holds something other than tensors, or `x` is no tensor.
+        TypeError: `model` cannot be called, `samples` holds something other than tensors, or `x`
+            is no tensor.
         ValueError: `samples` does not fit the model, or the response is not one Bernoulli or
             Categorical for each row.
 
@@ -91,6 +93,8 @@ def _probability_chunks(
     model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
 ) -> Iterator[Tensor]:
     """Yield probabilities of shape (some draws, rows, classes) until every draw is used."""
+    if not callable(model):
+        raise TypeError(f"model must be a callable with Pyro sample statements, got {shown(model)}")
     num_draws = _num_draws(samples)
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a torch tensor, rows first; got {type(x).__name__}")
@@ -143,8 +147,10 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
         for name, site in trace.nodes.items()
         if site["type"] == "sample" and not site_is_subsample(site)
     }
-    if unknown := sorted(samples.keys() - sites.keys()):
-        raise ValueError(f"samples holds {unknown}, which the model does not sample: {list(sites)}")
+    if unknown := [name for name in samples if name not in sites]:
+        raise ValueError(
+            f"samples holds {shown(unknown)}, which the model does not sample: {list(sites)}"
+        )
     # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.
     drawn = [name for name, site in sites.items() if not site["is_observed"]]
     if len(drawn) != 1:
