@@ -49,6 +49,7 @@ class Block:
         for argument, value in (("layer", self.layer), ("node", self.node)):
             if value is not None:
                 check_count(f"{argument} of block {self.name!r}", value, 1)
+                object.__setattr__(self, argument, int(value))
         index = _row_of_integers(self.index)
         if index is None:
             raise ValueError(
@@ -108,6 +109,7 @@ class Partition:
         ):
             raise TypeError(f"blocks must be a sequence of Block, got {shown(self.blocks)}")
         check_count("num_params", self.num_params, 1)
+        object.__setattr__(self, "num_params", int(self.num_params))
         check_names("layer_names", self.layer_names, "names of layers")
         object.__setattr__(self, "blocks", tuple(self.blocks))
         object.__setattr__(self, "layer_names", tuple(self.layer_names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -91,13 +91,13 @@ def check_flag(name: str, value: object) -> None:
 
 
 def check_names(name: str, value: object, what: str) -> None:
-    """Check a collection of names: one text would be taken for its letters.
+    """Check a list of names: one text would be taken for its letters.
 
     Raises:
         TypeError: If it is something else.
     """
-    is_collection = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-    if not is_collection or not all(isinstance(entry, str) for entry in value):  # type: ignore[attr-defined]
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(isinstance(entry, str) for entry in value):  # type: ignore[attr-defined]
         raise TypeError(f"{name} must be a list of {what}, got {shown(value)}")
 
 

@@ -19,6 +19,7 @@ from pyro_fnbg.checks import (
     check_count,
     check_flag,
     check_names,
+    is_count,
     shown,
 )
 from pyro_fnbg.engines.choice import ENGINE_NAMES
@@ -33,7 +34,7 @@ __all__ = [
     "check_driver_options",
     "check_memory",
     "check_scales",
-    "check_sizes",
+    "checked_sizes",
     "given_scales",
     "targets_of_blocks",
     "with_thin",
@@ -64,6 +65,13 @@ class Config:
     engine: str
     thin: int
     init_strategy: Callable[..., Any]
+
+    def __post_init__(self) -> None:
+        """Turn whole numbers into Python's: NumPy's small ones overflow in products and sums."""
+        for name in ("parts", "max_block_size", "batch_size", "thin"):
+            value = getattr(self, name)
+            if is_count(value, 0):
+                object.__setattr__(self, name, int(value))
 
 
 def given_scales(
@@ -138,12 +146,13 @@ def _are_positive(scale: float | Sequence[float]) -> bool:
         return False
     # True would count as 1, and does in an array, where it cannot be told any more
     entries = scale if isinstance(scale, Sequence) else [scale]
-    dtypes = (getattr(entry, "dtype", None) for entry in entries)
-    if any(isinstance(entry, bool) for entry in entries) or not {bool, torch.bool}.isdisjoint(
-        dtypes
-    ):
+    if any(isinstance(entry, bool) or _has_bools(entry) for entry in entries):
         return False
     return bool(((numbers > 0) & np.isfinite(numbers)).all())
+
+
+def _has_bools(entry: object) -> bool:
+    return str(getattr(entry, "dtype", "")) in ("bool", "torch.bool")
 
 
 def check_scales(scales: Tensor, partition: Partition, layout: Layout, prior: Tensor) -> None:
@@ -194,15 +203,20 @@ def check_memory(thin: int, partition: Partition) -> None:
         )
 
 
-def check_sizes(num_samples: object, warmup_steps: object, num_chains: object) -> None:
-    """Check a driver's numbers.
+def checked_sizes(
+    num_samples: int, warmup_steps: int | None, num_chains: int
+) -> tuple[int, int, int]:
+    """Return a driver's numbers of draws, of steps of warmup and of chains.
 
     Raises:
         ValueError: If one is no whole number, too small or too large.
     """
     check_count("num_samples", num_samples, 1)
+    if warmup_steps is None:
+        warmup_steps = num_samples
     check_count("warmup_steps", warmup_steps, 0)
     check_count("num_chains", num_chains, 1, MAX_CHAINS)
+    return int(num_samples), int(warmup_steps), int(num_chains)
 
 
 def check_driver_options(hook_fn: object, disable_progbar: object, save_params: object) -> None:

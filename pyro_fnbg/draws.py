@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from pyro.infer.mcmc.util import select_samples
 from torch import Tensor
 from torch.distributions.transforms import ExpTransform, IndependentTransform
 
+from pyro_fnbg.checks import check_count, check_flag
 from pyro_fnbg.sites import ModelSites
 
-__all__ = ["Draws", "kept_chains"]
+__all__ = ["Draws", "kept_chains", "pick_draws"]
 
 
 class Draws:
@@ -91,6 +93,26 @@ def _is_exp(bijection: Any) -> bool:
     while isinstance(bijection, IndependentTransform):
         bijection = bijection.base_transform
     return isinstance(bijection, ExpTransform)
+
+
+def pick_draws(
+    draws: Mapping[str, Tensor], num_samples: int | None, group_by_chain: bool
+) -> dict[str, Tensor]:
+    """Pick draws at random, with replacement, as Pyro's ``MCMC`` does; all without a number.
+
+    Raises:
+        MemoryError: If there is not enough memory for them.
+        ValueError: If the number is no whole number from 1, or the flag none.
+    """
+    check_flag("group_by_chain", group_by_chain)
+    if num_samples is not None:
+        check_count("num_samples", num_samples, 1)
+    try:
+        return dict(select_samples(draws, num_samples, group_by_chain))
+    except RuntimeError as error:
+        raise MemoryError(
+            f"num_samples must be so small that the draws fit into memory, got {num_samples}"
+        ) from error
 
 
 def kept_chains(counts: Sequence[int]) -> tuple[list[int], int]:

@@ -23,6 +23,7 @@ __all__ = [
     "drawn_position",
     "given_position",
     "params_by_chain",
+    "sorted_names",
 ]
 
 MAX_TRIES = 100
@@ -133,13 +134,22 @@ def _check_mapping(initial_params: object) -> None:
         )
 
 
+def sorted_names(save_params: Sequence[str]) -> list[str]:
+    """Return the names of sites whose draws are kept, in order.
+
+    Raises:
+        TypeError: If they are no list of names.
+    """
+    check_names("save_params", save_params, "latent sites")
+    return sorted(save_params)
+
+
 def check_save_params(
     save_params: Sequence[str] | None, layout: Layout, is_left_over: bool
 ) -> None:
     """Refuse unknown names, and warn of a choice that an earlier ``MCMC`` left on the kernel."""
     if save_params is None:
         return
-    check_names("save_params", save_params, "latent sites")
     names = [site.name for site in layout.sites]
     unknown = sorted(set(save_params) - set(names))
     if unknown:
@@ -222,8 +232,18 @@ def drawn_position(
         ValueError: If none of 100 tries is; names the sites at fault in the last.
     """
     at_fault: list[str] = []
+
+    def checked_strategy(site: Any) -> Tensor | None:
+        value = init_strategy(site)
+        if value is not None and not (isinstance(value, Tensor) and value.is_floating_point()):
+            raise TypeError(
+                f"init_strategy must return a floating-point tensor for latent site "
+                f"{site['name']!r}, got {shown(value)}"
+            )
+        return value
+
     for _ in range(MAX_TRIES):
-        with plate_rows, InitMessenger(init_strategy):
+        with plate_rows, InitMessenger(checked_strategy):
             trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
         values = sites.unconstrain({n: trace.nodes[n]["value"] for n in sites.constrain})
         for site in sites.layout.sites:

@@ -37,6 +37,7 @@ class Site:
             raise TypeError(f"name must be the name of a site, got {shown(self.name)}")
         if not isinstance(self.shape, tuple) or not all(is_count(n, 0) for n in self.shape):
             raise TypeError(f"shape must be a tuple of whole numbers, got {shown(self.shape)}")
+        object.__setattr__(self, "shape", tuple(map(int, self.shape)))
         if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
             raise TypeError(f"dtype must be a floating torch.dtype, got {shown(self.dtype)}")
         if not isinstance(self.device, torch.device):
@@ -156,10 +157,11 @@ class Layout:
         Raises:
             ValueError: If the position is no tensor of that shape.
         """
-        if not isinstance(position, Tensor) or position.shape[-1:] != (self.num_params,):
+        fits = isinstance(position, Tensor) and position.shape[-1:] == (self.num_params,)
+        if not fits or position.is_complex() or not is_dense(position):
             found = tuple(position.shape) if isinstance(position, Tensor) else shown(position)
             raise ValueError(
-                f"position must be a tensor of shape (..., {self.num_params}), got {found}"
+                f"position must be a real tensor of shape (..., {self.num_params}), got {found}"
             )
         pieces = position.split(self.sizes, -1)
         return {

@@ -154,7 +154,8 @@ class BayesianMLP:
         self._check_inputs(x)
         if not isinstance(parameters, Mapping):
             raise TypeError(f"parameters must map names to tensors, got {shown(parameters)}")
-        for name, shape in self.parameter_shapes.items():
+        shapes = self.parameter_shapes
+        for name, shape in shapes.items():
             if name not in parameters:
                 raise ValueError(f"parameters has no {name!r}; it holds {shown(list(parameters))}")
             value = parameters[name]
@@ -167,6 +168,7 @@ class BayesianMLP:
                     f"parameters[{name!r}] must have last dimensions {shape} and the dtype of x, "
                     f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
                 )
+        _check_draws({name: parameters[name].shape[: -len(s)] for name, s in shapes.items()})
         values = x
         for layer, activation in enumerate((*self.activations, "identity"), start=1):
             weight, bias = parameters[f"layer{layer}.weight"], parameters[f"layer{layer}.bias"]
@@ -254,6 +256,17 @@ class BayesianMLP:
 def _require(valid: Tensor, y: Tensor, allowed: str) -> None:
     if not bool(valid.all()):
         raise ValueError(f"y must hold {allowed}, got {y[~valid][0].tolist()}")
+
+
+def _check_draws(leading: Mapping[str, torch.Size]) -> None:
+    if any(leading.values()):
+        try:
+            torch.broadcast_shapes(*leading.values())
+        except RuntimeError as error:
+            found = {name: tuple(shape) for name, shape in leading.items()}
+            raise ValueError(
+                f"parameters must have the same dimensions for draws in front, got {found}"
+            ) from error
 
 
 def _check_finite(x: Tensor) -> None:

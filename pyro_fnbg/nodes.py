@@ -192,7 +192,7 @@ def _parts_by_layer(
     """Number of parts of each node, one entry a layer."""
     widths = [max(len(node) for node in layer.nodes) for layer in layers]
     if max_block_size is not None:
-        return [-(-width // max_block_size) for width in widths]
+        return [-(-width // int(max_block_size)) for width in widths]
     if parts is None:
         return [1] * len(layers)
     if isinstance(parts, Mapping):

@@ -114,6 +114,7 @@ def start_run(
         ValueError: If the model or the arguments do not fit; see the checks' own messages.
     """
     check_count("warmup_steps", warmup_steps, 0)
+    warmup_steps = int(warmup_steps)
     model = config.model
     with _model_seed(key, 0), torch.no_grad():
         sites = inspect_model(model, args, kwargs)
