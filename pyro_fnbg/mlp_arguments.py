@@ -51,16 +51,18 @@ def checked_activations(
 ) -> tuple[Activation, ...]:
     """Return one activation a hidden layer, of one or one a hidden layer."""
     if isinstance(activation, str) or not isinstance(activation, Sequence):
-        activation = [activation] * hidden_layers
+        entries: Sequence[Activation] = [activation] * hidden_layers
+    else:
+        entries = activation
     known = all(
-        callable(entry) or (isinstance(entry, str) and entry in ACTIVATIONS) for entry in activation
+        callable(entry) or (isinstance(entry, str) and entry in ACTIVATIONS) for entry in entries
     )
-    if not known or len(activation) != hidden_layers:
+    if not known or len(entries) != hidden_layers:
         raise ValueError(
             f"activation must be a callable or one of {', '.join(ACTIVATIONS)}, or a sequence of "
             f"{hidden_layers}, one per hidden layer; got {shown(activation)}"
         )
-    return tuple(activation)
+    return tuple(entries)
 
 
 def checked_likelihood(likelihood: str, outputs: int) -> str:
