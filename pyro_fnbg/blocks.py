@@ -104,8 +104,10 @@ class Partition:
 
     def __post_init__(self) -> None:
         """Check that the blocks cover all coordinates exactly once."""
-        if not isinstance(self.blocks, Sequence) or not all(
-            isinstance(block, Block) for block in self.blocks
+        if (
+            not isinstance(self.blocks, Sequence)
+            or isinstance(self.blocks, str)
+            or not all(isinstance(block, Block) for block in self.blocks)
         ):
             raise TypeError(f"blocks must be a sequence of Block, got {shown(self.blocks)}")
         check_count("num_params", self.num_params, 1)

@@ -157,7 +157,9 @@ class BayesianMLP:
         shapes = self.parameter_shapes
         for name, shape in shapes.items():
             if name not in parameters:
-                raise ValueError(f"parameters has no {name!r}; it holds {shown(list(parameters))}")
+                raise ValueError(
+                    f"parameters must hold {name!r}, and has only {shown(list(parameters))}"
+                )
             value = parameters[name]
             if not isinstance(value, Tensor) or not is_dense(value):
                 raise TypeError(

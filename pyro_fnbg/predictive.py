@@ -141,12 +141,12 @@ def _trace(
 
 def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor) -> str:
     """Find the only site that `samples` leaves open, and check the samples on the way."""
-    trace = _trace(model, samples, 0, x)
-    sites = {
-        name: site
-        for name, site in trace.nodes.items()
-        if site["type"] == "sample" and not site_is_subsample(site)
-    }
+    try:
+        sites = _sites(_trace(model, samples, 0, x))
+    except Exception as error:
+        # Values of a wrong shape end anywhere in the model's own arithmetic
+        _explain(model, samples, x, error)
+        raise
     if unknown := [name for name in samples if name not in sites]:
         raise ValueError(
             f"samples holds {shown(unknown)}, which the model does not sample: {list(sites)}"
@@ -158,6 +158,20 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
             "samples must hold every latent site of the model and not its response, one site of "
             f"the model called without labels; left open are {drawn}"
         )
+    _check_shapes(samples, sites)
+    _class_probabilities(drawn[0], sites[drawn[0]]["fn"], len(x))
+    return drawn[0]
+
+
+def _sites(trace: poutine.Trace) -> dict[str, Any]:
+    return {
+        name: site
+        for name, site in trace.nodes.items()
+        if site["type"] == "sample" and not site_is_subsample(site)
+    }
+
+
+def _check_shapes(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
     for name, value in samples.items():
         expected = cast("TorchDistributionMixin", sites[name]["fn"]).shape()
         if value.shape[1:] != expected:
@@ -165,8 +179,28 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
                 f"samples[{name!r}] must have shape (draws, ...), with {tuple(expected)} after the "
                 f"draws; got {tuple(value.shape)}"
             )
-    _class_probabilities(drawn[0], sites[drawn[0]]["fn"], len(x))
-    return drawn[0]
+
+
+def _explain(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor, error: Exception
+) -> None:
+    """Say so where a model fails because the samples are not like its own prior draws."""
+    try:
+        sites = _sites(_trace(model, {}, 0, x))
+    except Exception:
+        return  # the samples are not to blame
+    known = {name: value for name, value in samples.items() if name in sites}
+    try:
+        _check_shapes(known, sites)
+    except ValueError as refusal:
+        raise refusal from error
+    for name, value in known.items():
+        dtype = sites[name]["value"].dtype
+        if value.dtype != dtype:
+            raise ValueError(
+                f"samples[{name!r}] must be of {dtype}, as the model's own on this x; got "
+                f"{value.dtype}"
+            ) from error
 
 
 def _class_probabilities(name: str, distribution: object, num_rows: int) -> Tensor:

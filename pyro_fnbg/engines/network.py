@@ -215,7 +215,10 @@ def _check_statement(net: Feedforward, layout: Layout) -> None:
             f"got {shown(scale)}"
         )
     if isinstance(scale, str) and shapes.get(scale) != ():
-        raise ValueError(f"feedforward() names the scalar site {scale!r} as its scale: {found}")
+        raise ValueError(
+            f"feedforward() names the scalar site {scale!r} as its scale, which must be one of its "
+            f"sites: {found}"
+        )
 
 
 def _check_names(net: Feedforward) -> None:

@@ -18,7 +18,7 @@ NAN, INFINITY = float("nan"), float("inf")
 # Seconds after which a refusal counts as a hang: it takes a few milliseconds on an idle machine
 PATIENCE = 20.0
 # Words of which an error that says what is allowed has one
-ALLOWED = ("must", "allowed", "there are", "need", "layers are")
+ALLOWED = ("must", "allowed", "there are", "need", "layers are", "none of")
 # Values that once ended otherwise than in one clear error, each for several arguments
 FOUND = (
     10**400,
@@ -142,6 +142,8 @@ def _forms(value: object) -> list[str]:
         found.append(value)
     if isinstance(value, Tensor | np.ndarray):
         found.append(str(tuple(value.shape)))
+    if isinstance(value, int | float | Fraction | np.generic):
+        found.append("got ()")  # its shape, where an array is wanted
     if isinstance(value, list | tuple | range):
         found += [f"got {len(value)}"]
     entries = value.values() if isinstance(value, Mapping) else ()
