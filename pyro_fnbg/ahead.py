@@ -65,6 +65,8 @@ class Ahead:
 
         Their bytes are compared: who wrote to a tensor may have left no other trace.
         """
+        if not isinstance(params, Mapping):
+            return False
         last, values, returned = self.used - 1, params.values(), self.last.values()
         return (
             len(values) == len(returned)

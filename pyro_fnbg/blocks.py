@@ -6,12 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Block", "Partition"]
+from pyro_fnbg.checks import check_count, check_names, shown
+
+__all__ = ["Block", "Partition", "first_few"]
+
+# Items of a long list that an error shows
+MAX_ITEMS = 8
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,9 @@ class Block:
         node: Number of the node in its layer, counted from 1; None when it spans several.
 
     Raises:
-        ValueError: If a coordinate is not a whole number.
+        TypeError: If the name is no text.
+        ValueError: If a coordinate is not a whole number, or the layer or the node is none that
+            counts from 1.
     """
 
     name: str
@@ -35,11 +44,17 @@ class Block:
 
     def __post_init__(self) -> None:
         """Take any sequence of whole numbers, arrays and tensors included."""
-        index = np.asarray(self.index)
-        if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
+        if not isinstance(self.name, str):
+            raise TypeError(f"name must be the name of a block, got {shown(self.name)}")
+        for argument, value in (("layer", self.layer), ("node", self.node)):
+            if value is not None:
+                check_count(f"{argument} of block {self.name!r}", value, 1)
+                object.__setattr__(self, argument, int(value))
+        index = _row_of_integers(self.index)
+        if index is None:
             raise ValueError(
                 f"block {self.name!r} must have a row of whole numbers as its index, "
-                f"got {self.index!r}"
+                f"got {shown(self.index)}"
             )
         object.__setattr__(self, "index", tuple(index.tolist()))
 
@@ -47,6 +62,17 @@ class Block:
     def size(self) -> int:
         """Number of coordinates."""
         return len(self.index)
+
+
+def _row_of_integers(value: object) -> NDArray[np.integer] | None:
+    """Return a row of whole numbers of 64 bits; None for anything else."""
+    try:
+        row = np.asarray(value)
+    # A ragged list, or a tensor that is not in memory
+    except (RuntimeError, TypeError, ValueError):
+        return None
+    is_row = row.ndim == 1 and (row.size == 0 or np.issubdtype(row.dtype, np.integer))
+    return row if is_row else None
 
 
 @dataclass(frozen=True)
@@ -59,6 +85,7 @@ class Partition:
         layer_names: Name of each layer; layer ``j`` is ``layer_names[j - 1]``.
 
     Raises:
+        TypeError: If the blocks are no sequence of ``Block``, or the names no sequence of texts.
         ValueError: If a coordinate is missing, doubled or out of range, a block is empty, a name
             occurs twice or a layer number has no name.
 
@@ -77,7 +104,17 @@ class Partition:
 
     def __post_init__(self) -> None:
         """Check that the blocks cover all coordinates exactly once."""
+        if (
+            not isinstance(self.blocks, Sequence)
+            or isinstance(self.blocks, str)
+            or not all(isinstance(block, Block) for block in self.blocks)
+        ):
+            raise TypeError(f"blocks must be a sequence of Block, got {shown(self.blocks)}")
+        check_count("num_params", self.num_params, 1)
+        object.__setattr__(self, "num_params", int(self.num_params))
+        check_names("layer_names", self.layer_names, "names of layers")
         object.__setattr__(self, "blocks", tuple(self.blocks))
+        object.__setattr__(self, "layer_names", tuple(self.layer_names))
         empty = [block.name for block in self.blocks if not block.index]
         if empty:
             raise ValueError(
@@ -85,7 +122,10 @@ class Partition:
             )
         counts = Counter(coordinate for block in self.blocks for coordinate in block.index)
         outside = sorted(c for c in counts if not 0 <= c < self.num_params)
-        missing = [c for c in range(self.num_params) if c not in counts]
+        # No more than are shown: there may be as many as a mistyped number says
+        missing = list(
+            islice((c for c in range(self.num_params) if c not in counts), MAX_ITEMS + 1)
+        )
         doubled = sorted(c for c, count in counts.items() if count > 1)
         faults = {"missing": missing, "doubled": doubled, "out of range": outside}
         if any(faults.values()):
@@ -139,7 +179,7 @@ class Partition:
         return layer if block.node is None else f"{layer}.node{block.node}"
 
 
-def first_few(items: Sequence[object], limit: int = 8) -> str:
+def first_few(items: Sequence[object]) -> str:
     """Show the first few of many items."""
-    shown = ", ".join(map(repr, items[:limit]))
-    return f"[{shown}{', ...' if len(items) > limit else ''}]"
+    few = ", ".join(map(shown, items[:MAX_ITEMS]))
+    return f"[{few}{', ...' if len(items) > MAX_ITEMS else ''}]"

@@ -4,28 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_fnbg.adaptation import target_accept_probs
-from pyro_fnbg.blocks import Partition
+from pyro_fnbg.blocks import Partition, first_few
+from pyro_fnbg.checks import (
+    as_probability,
+    as_reals,
+    check_choice,
+    check_count,
+    check_flag,
+    check_names,
+    is_count,
+    shown,
+)
 from pyro_fnbg.engines.choice import ENGINE_NAMES
 from pyro_fnbg.layout import Layout
+from pyro_fnbg.nodes import check_blocks
+from pyro_fnbg.planning import check_batch_arguments
 from pyro_fnbg.sites import Model
 
 __all__ = [
     "Config",
     "check_arguments",
-    "check_choice",
-    "check_count",
-    "check_hook",
+    "check_driver_options",
+    "check_memory",
+    "check_scales",
+    "checked_sizes",
     "given_scales",
     "targets_of_blocks",
     "with_thin",
 ]
+
+
+# Numbers of all parameters over the sweeps of one draw, at most: 1 GB in double precision
+MAX_NUMBERS = 2**27
+# Each has a state of its own, so a mistyped number must not try
+MAX_CHAINS = 100_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,13 @@ class Config:
     thin: int
     init_strategy: Callable[..., Any]
 
+    def __post_init__(self) -> None:
+        """Turn whole numbers into Python's: NumPy's small ones overflow in products and sums."""
+        for name in ("parts", "max_block_size", "batch_size", "thin"):
+            value = getattr(self, name)
+            if is_count(value, 0):
+                object.__setattr__(self, name, int(value))
+
 
 def given_scales(
     proposal_scale: float | Sequence[float] | None, partition: Partition
@@ -58,7 +84,7 @@ def given_scales(
     """
     if proposal_scale is None:
         return None
-    scales = torch.as_tensor(proposal_scale, dtype=torch.float64)
+    scales = torch.as_tensor(as_reals(proposal_scale))
     if scales.dim() == 0:
         return scales.repeat(partition.num_blocks)
     names = partition.layer_names
@@ -75,7 +101,7 @@ def targets_of_blocks(target_accept_prob: float | None, partition: Partition) ->
     """Return the acceptance probability aimed at for each block, as asked or by its size."""
     if target_accept_prob is None:
         return target_accept_probs(partition)
-    return torch.full((partition.num_blocks,), target_accept_prob, dtype=torch.float64)
+    return torch.full((partition.num_blocks,), float(target_accept_prob), dtype=torch.float64)
 
 
 def check_arguments(config: Config) -> None:
@@ -87,64 +113,124 @@ def check_arguments(config: Config) -> None:
     """
     if not callable(config.model):
         raise TypeError(
-            f"model must be a callable with Pyro sample statements, got {config.model!r}"
+            f"model must be a callable with Pyro sample statements, got {shown(config.model)}"
         )
+    check_blocks(config.blocks, config.parts, config.max_block_size)
+    check_batch_arguments(
+        config.batch_size, config.batch_order, config.batch_plate, config.likelihood_scale
+    )
+    if config.batch_size is not None:
+        check_count("batch_size", config.batch_size, 1)
     scale = config.proposal_scale
     if scale is not None and not _are_positive(scale):
         raise ValueError(
-            f"proposal_scale must be a positive standard deviation or one per layer, got {scale!r}"
+            "proposal_scale must be a positive standard deviation or one per layer, "
+            f"got {shown(scale)}"
         )
+    check_flag("adapt", config.adapt)
     if not callable(config.init_strategy):
         raise TypeError(
             "init_strategy must be one of pyro.infer.autoguide.initialization, "
-            f"got {config.init_strategy!r}"
+            f"got {shown(config.init_strategy)}"
         )
     check_choice("engine", config.engine, ENGINE_NAMES)
     check_count("thin", config.thin, 1)
-    target = config.target_accept_prob
-    is_number = isinstance(target, Real) and not isinstance(target, bool)
-    if target is not None and not (is_number and 0 < target < 1):
-        raise ValueError(f"target_accept_prob must be between 0 and 1, got {target!r}")
+    if config.target_accept_prob is not None:
+        as_probability("target_accept_prob", config.target_accept_prob)
 
 
 def _are_positive(scale: float | Sequence[float]) -> bool:
     """Whether something is one finite positive number, or a row of them."""
-    try:
-        numbers = torch.as_tensor(scale, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
+    numbers = as_reals(scale)
+    if numbers is None or numbers.ndim > 1 or numbers.size == 0:
         return False
-    is_right_shape = numbers.dim() <= 1 and not isinstance(scale, bool)
-    return is_right_shape and bool(((numbers > 0) & numbers.isfinite()).all())
+    # True would count as 1, and does in an array, where it cannot be told any more
+    entries = scale if isinstance(scale, Sequence) else [scale]
+    if any(isinstance(entry, bool) or _has_bools(entry) for entry in entries):
+        return False
+    return bool(((numbers > 0) & np.isfinite(numbers)).all())
 
 
-def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
-    """Check that something is one of a few.
+def _has_bools(entry: object) -> bool:
+    return str(getattr(entry, "dtype", "")) in ("bool", "torch.bool")
+
+
+def check_scales(scales: Tensor, partition: Partition, layout: Layout, prior: Tensor) -> None:
+    """Check that steps of the proposals' size move the parameters, and keep them finite.
+
+    In the parameters' type a step can be too small to change any number, which would be accepted
+    for ever, or too large for it, which would be refused for ever.
+
+    Args:
+        scales: Standard deviation of each block's proposals, shape ``(num_blocks,)``.
+        partition: The blocks.
+        layout: The sites.
+        prior: Unconstrained draws from the prior, shape ``(draws, num_params)``.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: Naming the blocks and their scales.
     """
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {tuple(allowed)}, got {value!r}")
+    steps = scales[partition.block_of_coordinate].to(prior.device)
+    moved = layout.rounded((prior.double() + steps).to(prior.dtype))
+    # A log density squares numbers
+    squares = layout.rounded(steps.square().to(prior.dtype))
+    is_lost = ((moved == prior) | ~moved.isfinite() | ~squares.isfinite()).all(0).cpu()
+    lost = [
+        f"{block.name} ({scale:.4g})"
+        for block, index, scale in zip(
+            partition.blocks, partition.indices, scales.tolist(), strict=True
+        )
+        if bool(is_lost[index].all())
+    ]
+    if lost:
+        raise ValueError(
+            f"proposal_scale must be a step that moves parameters of {layout.dtype} and keeps them "
+            f"finite, got none for blocks {first_few(lost)}"
+        )
 
 
-def check_count(name: str, value: object, least: int) -> None:
-    """Check a number of things.
+def check_memory(thin: int, partition: Partition) -> None:
+    """Check that the sweeps of one draw, which are made together, fit into memory.
 
     Raises:
-        ValueError: If it is no whole number or too small.
+        ValueError: If they do not; says how many do.
     """
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
-        raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}")
+    most = MAX_NUMBERS // partition.num_params
+    if thin > max(1, most):
+        raise ValueError(
+            f"thin must be {most} at most for {partition.num_params} parameters, since the sweeps "
+            f"of a draw are in memory together; got {thin}"
+        )
 
 
-def check_hook(hook_fn: object) -> None:
-    """Check a driver's hook.
+def checked_sizes(
+    num_samples: int, warmup_steps: int | None, num_chains: int
+) -> tuple[int, int, int]:
+    """Return a driver's numbers of draws, of steps of warmup and of chains.
 
     Raises:
-        TypeError: If there is one that cannot be called.
+        ValueError: If one is no whole number, too small or too large.
+    """
+    check_count("num_samples", num_samples, 1)
+    if warmup_steps is None:
+        warmup_steps = num_samples
+    check_count("warmup_steps", warmup_steps, 0)
+    check_count("num_chains", num_chains, 1, MAX_CHAINS)
+    return int(num_samples), int(warmup_steps), int(num_chains)
+
+
+def check_driver_options(hook_fn: object, disable_progbar: object, save_params: object) -> None:
+    """Check what a driver passes on.
+
+    Raises:
+        TypeError: If there is a hook that cannot be called, or no list of sites' names.
+        ValueError: If the progress bar is neither on nor off.
     """
     if hook_fn is not None and not callable(hook_fn):
-        raise TypeError(f"hook_fn must be a callable or None, got {hook_fn!r}")
+        raise TypeError(f"hook_fn must be a callable or None, got {shown(hook_fn)}")
+    check_flag("disable_progbar", disable_progbar)
+    if save_params is not None:
+        check_names("save_params", save_params, "latent sites")
 
 
 def with_thin(config: Config, thin: int | None) -> Config:

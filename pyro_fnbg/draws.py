@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from pyro.infer.mcmc.util import select_samples
 from torch import Tensor
 from torch.distributions.transforms import ExpTransform, IndependentTransform
 
+from pyro_fnbg.checks import check_count, check_flag
 from pyro_fnbg.sites import ModelSites
 
-__all__ = ["Draws", "kept_chains"]
+__all__ = ["Draws", "kept_chains", "pick_draws"]
 
 
 class Draws:
@@ -25,6 +27,9 @@ class Draws:
         names: Sites whose draws are kept; None for all.
         num_chains: Number of chains.
         num_draws: Number of draws of each.
+
+    Raises:
+        MemoryError: If there is not enough memory for the draws.
     """
 
     def __init__(
@@ -36,9 +41,15 @@ class Draws:
             if names is None or site.name in names:
                 unconstrained = torch.zeros(site.shape, dtype=site.dtype, device=site.device)
                 shape = sites.constrain[site.name](unconstrained).shape
-                self._values[site.name] = torch.empty(
-                    (num_chains, num_draws, *shape), dtype=site.dtype, device=site.device
-                )
+                size = (num_chains, num_draws, *shape)
+                try:
+                    draws = torch.empty(size, dtype=site.dtype, device=site.device)
+                except RuntimeError as error:
+                    raise MemoryError(
+                        f"num_samples must be so small that the draws fit into memory, got "
+                        f"{num_draws}: site {site.name!r} would have draws of shape {size}"
+                    ) from error
+                self._values[site.name] = draws
         self._steady = sites.real_sites | {
             name for name, bijection in sites.constrain.items() if _is_exp(bijection)
         }
@@ -82,6 +93,26 @@ def _is_exp(bijection: Any) -> bool:
     while isinstance(bijection, IndependentTransform):
         bijection = bijection.base_transform
     return isinstance(bijection, ExpTransform)
+
+
+def pick_draws(
+    draws: Mapping[str, Tensor], num_samples: int | None, group_by_chain: bool
+) -> dict[str, Tensor]:
+    """Pick draws at random, with replacement, as Pyro's ``MCMC`` does; all without a number.
+
+    Raises:
+        MemoryError: If there is not enough memory for them.
+        ValueError: If the number is no whole number from 1, or the flag none.
+    """
+    check_flag("group_by_chain", group_by_chain)
+    if num_samples is not None:
+        check_count("num_samples", num_samples, 1)
+    try:
+        return dict(select_samples(draws, num_samples, group_by_chain))
+    except RuntimeError as error:
+        raise MemoryError(
+            f"num_samples must be so small that the draws fit into memory, got {num_samples}"
+        ) from error
 
 
 def kept_chains(counts: Sequence[int]) -> tuple[list[int], int]:

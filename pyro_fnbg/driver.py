@@ -9,14 +9,14 @@ from typing import Any
 
 import pyro
 from pyro import poutine
-from pyro.infer.mcmc.util import select_samples
 from torch import Tensor
 
 from pyro_fnbg.chains import Piece, run_chains, start_chains
+from pyro_fnbg.checks import as_probability, check_choice
 from pyro_fnbg.collect import Collector
-from pyro_fnbg.config import check_choice, check_count, check_hook, with_thin
+from pyro_fnbg.config import check_driver_options, checked_sizes, with_thin
 from pyro_fnbg.diagnostics import DrawStatistics
-from pyro_fnbg.draws import Draws, kept_chains
+from pyro_fnbg.draws import Draws, kept_chains, pick_draws
 from pyro_fnbg.estimates import site_estimates, summary_table
 from pyro_fnbg.initial import check_save_params, params_by_chain
 from pyro_fnbg.kernel import FNBG
@@ -94,13 +94,11 @@ class MultiChainMCMC:
             raise TypeError(
                 f"kernel must be an FNBG, got {type(kernel).__name__}: pyro.infer.MCMC runs others"
             )
-        warmup_steps = num_samples if warmup_steps is None else warmup_steps
-        check_count("num_samples", num_samples, 1)
-        check_count("warmup_steps", warmup_steps, 0)
-        check_count("num_chains", num_chains, 1)
+        sizes = checked_sizes(num_samples, warmup_steps, num_chains)
+        num_samples, warmup_steps, num_chains = sizes
         check_choice("chain_method", chain_method, CHAIN_METHODS)
         check_choice("mp_context", mp_context, (None, *START_METHODS))
-        check_hook(hook_fn)
+        check_driver_options(hook_fn, disable_progbar, save_params)
         self.kernel = kernel
         self.is_complete = False
         self._config = with_thin(kernel.config, thin)
@@ -263,8 +261,7 @@ class MultiChainMCMC:
             num_samples: Number of draws to pick at random, with replacement; all if left out.
             group_by_chain: Whether to keep a dimension for chains, ``(chains, draws, ...)``.
         """
-        samples: dict[str, Tensor] = select_samples(self._drawn(), num_samples, group_by_chain)
-        return samples
+        return pick_draws(self._drawn(), num_samples, group_by_chain)
 
     def diagnostics(self) -> dict[str, Any]:
         """Report ``n_eff`` and ``r_hat`` of every site, by ArviZ, and each chain's own report.
@@ -285,8 +282,7 @@ class MultiChainMCMC:
         Args:
             prob: Probability of the intervals.
         """
-        if not 0 < prob < 1:
-            raise ValueError(f"prob must be between 0 and 1, got {prob!r}")
+        prob = as_probability("prob", prob)
         samples = self._drawn()
         chains, num_draws = self._kept or self._asked
         print(f"target: {self.kernel.target}")

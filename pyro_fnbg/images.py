@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pyro_fnbg.checks import as_path, check_flag
+
 __all__ = ["LabelledImages", "fashion_mnist", "mnist"]
 
 # Torchvision's names, alike for both sets.
@@ -66,7 +68,9 @@ def mnist(root: str | PathLike[str], download: bool = False) -> LabelledImages:
         ImportError: Torchvision, the optional extra `images`, is not installed.
         FileNotFoundError: Files are missing and `download` is false.
         OSError: Files could not be downloaded or read.
-        ValueError: Files are damaged, or are not what their names say.
+        TypeError: `root` is no path.
+        ValueError: Files are damaged, or are not what their names say; or an argument is not
+            allowed.
 
     Examples:
         >>> mnist("no/such/folder")  # doctest: +IGNORE_EXCEPTION_DETAIL
@@ -92,6 +96,7 @@ def fashion_mnist(root: str | PathLike[str], download: bool = False) -> Labelled
         ImportError: As in `mnist`.
         FileNotFoundError: As in `mnist`.
         OSError: As in `mnist`.
+        TypeError: As in `mnist`.
         ValueError: As in `mnist`.
 
     Examples:
@@ -103,7 +108,8 @@ def fashion_mnist(root: str | PathLike[str], download: bool = False) -> Labelled
 
 
 def _load(name: str, root: str | PathLike[str], download: bool) -> LabelledImages:
-    root = Path(root).expanduser()
+    check_flag("download", download)
+    root = as_path("root", root)
     folder = root / name / "raw"
     missing = _missing(folder)
     if missing and not download:

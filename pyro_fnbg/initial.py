@@ -11,6 +11,7 @@ from pyro import poutine
 from pyro.infer.autoguide.initialization import InitMessenger
 from torch import Tensor
 
+from pyro_fnbg.checks import check_names, is_dense, shown
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.sites import Model, ModelSites, PlateRows
@@ -22,6 +23,7 @@ __all__ = [
     "drawn_position",
     "given_position",
     "params_by_chain",
+    "sorted_names",
 ]
 
 MAX_TRIES = 100
@@ -75,7 +77,12 @@ class GivenParams(NamedTuple):
     workers: int = 0
 
     def add(self, params: Mapping[str, Tensor], workers: int) -> GivenParams:
-        """Add a chain's values to those of the same run's earlier chains, or start anew."""
+        """Add a chain's values to those of the same run's earlier chains, or start anew.
+
+        Raises:
+            TypeError: If they are no mapping.
+        """
+        _check_mapping(params)
         if self.chains and _share_memory(self.chains[-1], params):
             return GivenParams((*self.chains, params), self.workers)
         return GivenParams((params,), workers)
@@ -104,15 +111,12 @@ def params_by_chain(
     """
     if initial_params is None:
         return [None] * num_chains
-    if not isinstance(initial_params, Mapping):
-        raise TypeError(
-            f"initial_params must map sites to tensors, got {type(initial_params).__name__}"
-        )
+    _check_mapping(initial_params)
     if num_chains == 1:
         return [initial_params]
     for name, value in initial_params.items():
         if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_chains:
-            found = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
+            found = tuple(value.shape) if isinstance(value, Tensor) else shown(value)
             raise ValueError(
                 f"initial_params[{name!r}] must be a tensor with one entry in front for each of "
                 f"{num_chains} chains, got {found}"
@@ -121,6 +125,23 @@ def params_by_chain(
         {name: value[chain] for name, value in initial_params.items()}
         for chain in range(num_chains)
     ]
+
+
+def _check_mapping(initial_params: object) -> None:
+    if not isinstance(initial_params, Mapping):
+        raise TypeError(
+            f"initial_params must map sites to tensors, got {type(initial_params).__name__}"
+        )
+
+
+def sorted_names(save_params: Sequence[str]) -> list[str]:
+    """Return the names of sites whose draws are kept, in order.
+
+    Raises:
+        TypeError: If they are no list of names.
+    """
+    check_names("save_params", save_params, "latent sites")
+    return sorted(save_params)
 
 
 def check_save_params(
@@ -166,23 +187,25 @@ def given_position(
             position has probability zero on the first batch; names the sites.
     """
     expected = {site.name: site.shape for site in sites.layout.sites}
-    missing, unknown = sorted(set(expected) - set(values)), sorted(set(values) - set(expected))
+    missing = [name for name in expected if name not in values]
+    unknown = [name for name in values if name not in expected]
     if missing or unknown:
         raise ValueError(
             f"initial_params must name the latent sites {sorted(expected)}: "
-            f"missing {missing}, unknown {unknown}"
+            f"missing {missing}, unknown {shown(unknown)}"
         )
     for name, shape in expected.items():
         value = values[name]
-        if not isinstance(value, Tensor):
-            raise ValueError(f"initial_params[{name!r}] must be a tensor, got {type(value)}")
+        if not isinstance(value, Tensor) or not is_dense(value) or value.is_complex():
+            found = shown(value) if isinstance(value, Tensor) else type(value)
+            raise ValueError(f"initial_params[{name!r}] must be a tensor, got {found}")
         if tuple(value.shape) != shape:
             raise ValueError(
                 f"initial_params[{name!r}] must have the unconstrained shape {shape}, "
                 f"got {tuple(value.shape)}"
             )
         if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"initial_params[{name!r}] must be finite, got {value}")
+            raise ValueError(f"initial_params[{name!r}] must be finite, got {shown(value)}")
     position = sites.layout.flatten(values)
     at_fault = _impossible_sites(density, position, rows)
     if at_fault:
@@ -209,8 +232,18 @@ def drawn_position(
         ValueError: If none of 100 tries is; names the sites at fault in the last.
     """
     at_fault: list[str] = []
+
+    def checked_strategy(site: Any) -> Tensor | None:
+        value = init_strategy(site)
+        if value is not None and not (isinstance(value, Tensor) and value.is_floating_point()):
+            raise TypeError(
+                f"init_strategy must return a floating-point tensor for latent site "
+                f"{site['name']!r}, got {shown(value)}"
+            )
+        return value
+
     for _ in range(MAX_TRIES):
-        with plate_rows, InitMessenger(init_strategy):
+        with plate_rows, InitMessenger(checked_strategy):
             trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
         values = sites.unconstrain({n: trace.nodes[n]["value"] for n in sites.constrain})
         for site in sites.layout.sites:

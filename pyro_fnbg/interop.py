@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pyro import poutine
 from torch import Tensor
 
+from pyro_fnbg.checks import check_flag, check_names, shown
 from pyro_fnbg.estimates import import_arviz
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.rows import observed_values
@@ -89,7 +90,8 @@ def to_arviz(
         An ``arviz.InferenceData`` with ArviZ 0.x, an ``xarray.DataTree`` with ArviZ 1.x.
 
     Raises:
-        TypeError: If ``mcmc`` is something else or has another kernel.
+        TypeError: If ``mcmc`` is something else or has another kernel, or if ``coords`` or
+            ``dims`` hold something else than lists.
         RuntimeError: If it has not run to the end yet.
         ValueError: If ``coords`` or ``dims`` do not fit.
 
@@ -108,6 +110,10 @@ def to_arviz(
         4.0
     """
     _check_run(mcmc)
+    check_flag("observed_data", observed_data)
+    for name, value in (("coords", coords), ("dims", dims)):
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(f"{name} must map names to lists, or be None; got {shown(value)}")
     reports: list[dict[str, Any]] = mcmc._diagnostics
     coords, dims = coords or {}, dims or {}
     samples: Mapping[str, Tensor] = mcmc.get_samples(group_by_chain=True)
@@ -130,12 +136,12 @@ def _check_run(mcmc: Any) -> None:
     """Check that this is the finished run of an ``FNBG`` kernel."""
     if not hasattr(mcmc, "kernel") or not hasattr(mcmc, "get_samples"):
         raise TypeError(
-            "to_arviz needs an MCMC that has run with an FNBG kernel and kept its draws, "
+            "mcmc must be an MCMC that has run with an FNBG kernel and kept its draws, "
             f"got {type(mcmc).__name__}"
         )
     if not isinstance(mcmc.kernel, FNBG):
         raise TypeError(
-            f"to_arviz needs a run of the kernel FNBG, got one of {type(mcmc.kernel).__name__}; "
+            f"mcmc must be a run of the kernel FNBG, got one of {type(mcmc.kernel).__name__}; "
             "ArviZ 0.x converts Pyro's own kernels with arviz.from_pyro"
         )
     # Pyro has reports of the first chains, but no draws, of a run that broke off
@@ -144,9 +150,9 @@ def _check_run(mcmc: Any) -> None:
 
 
 def _check_names(argument: str, given: Mapping[str, Any], known: set[Any]) -> None:
-    unknown = sorted(given.keys() - known)
+    unknown = [name for name in given if name not in known]
     if unknown:
-        raise ValueError(f"{argument} has entries for {unknown}; there are {sorted(known)}")
+        raise ValueError(f"{argument} has entries for {shown(unknown)}; there are {sorted(known)}")
 
 
 def _dataset(
@@ -161,19 +167,31 @@ def _dataset(
     variables, sizes = {}, dict[str, int]()
     for name, array in arrays.items():
         own = array.shape[len(first_dims) :]
-        names = (*first_dims, *dims.get(name, [f"{name}_dim_{i}" for i in range(len(own))]))
-        if len(names) != array.ndim:
+        own_names = dims.get(name, [f"{name}_dim_{i}" for i in range(len(own))])
+        check_names(f"dims[{name!r}]", own_names, "names of dimensions")
+        names = (*first_dims, *own_names)
+        if len(names) != array.ndim or len(set(names)) < len(names):
             raise ValueError(
-                f"dims[{name!r}] must name the {len(own)} dimensions of shape {own}, "
-                f"got {list(dims[name])}"
+                f"dims[{name!r}] must name the {len(own)} dimensions of shape {own}, each "
+                f"otherwise, got {shown(own_names)}"
             )
         variables[name] = (names, array)
         sizes |= zip(names, array.shape, strict=True)
     labels = {dim: coords.get(dim, np.arange(size)) for dim, size in sizes.items()}
     for dim, size in sizes.items():
-        if len(labels[dim]) != size:
-            raise ValueError(f"coords[{dim!r}] must have {size} labels, got {len(labels[dim])}")
+        if np.shape(_labels(dim, labels[dim])) != (size,):
+            raise ValueError(f"coords[{dim!r}] must have {size} labels, got {shown(labels[dim])}")
     return xr.Dataset(variables, coords=labels)
+
+
+def _labels(dim: str, labels: object) -> NDArray[Any]:
+    """Return labels as xarray takes them, or say that it would not."""
+    try:
+        if isinstance(labels, str) or not isinstance(labels, Sequence | np.ndarray | Tensor):
+            raise TypeError(f"{type(labels).__name__} is no list")
+        return np.asarray(labels)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"coords[{dim!r}] must be a list of labels, got {shown(labels)}") from error
 
 
 def _sample_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:

@@ -16,7 +16,7 @@ from pyro_fnbg.ahead import Ahead, look_ahead
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.config import Config, check_arguments
 from pyro_fnbg.diagnostics import DrawStatistics
-from pyro_fnbg.initial import GivenParams, check_save_params
+from pyro_fnbg.initial import GivenParams, check_save_params, sorted_names
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.reports import report
 from pyro_fnbg.run import RunState, start_run
@@ -199,7 +199,7 @@ class FNBG(MCMCKernel):
     @save_params.setter
     def save_params(self, names: Sequence[str]) -> None:
         # Pyro takes the draws apart in sorted order whatever order they were put together in
-        self._save_params, self._is_run_over = sorted(names), False
+        self._save_params, self._is_run_over = sorted_names(names), False
 
     @property
     def target(self) -> str:

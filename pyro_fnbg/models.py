@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from numbers import Integral, Real
 
 import pyro
 import pyro.distributions as dist
@@ -13,6 +11,14 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from pyro_fnbg.checks import is_dense, shown
+from pyro_fnbg.mlp_arguments import (
+    checked_activations,
+    checked_likelihood,
+    checked_observation_scale,
+    checked_widths,
+    per_layer,
+)
 from pyro_fnbg.structure import ACTIVATIONS, Activation, Feedforward
 
 
@@ -32,8 +38,8 @@ class BayesianMLP:
       (rows, kappa_rho).
     - "normal": finite numbers, (rows,) or (rows, 1) for one output, else (rows, kappa_rho).
 
-    Any real or bool dtype will do. `x` is not searched for NaN; a network that overflows gives a
-    NaN log density, which a sampler can reject, and no exception. Source: the model of Papamarkou,
+    Any real or bool dtype will do. `x` must be finite; a network that overflows gives a NaN log
+    density, which a sampler can reject, and no exception. Source: the model of Papamarkou,
     "Approximate blocked Gibbs sampling for Bayesian neural networks".
 
     The arguments can be read from `widths`, `prior_scales`, `prior_locs`, `bias_prior_scales`,
@@ -57,7 +63,8 @@ class BayesianMLP:
 
     Raises:
         ValueError: An argument, or in a call the shape or value of `x` or `y`, is not allowed.
-        TypeError: In a call, `x` or `y` is no tensor, or one of the wrong kind of dtype.
+        TypeError: In a call, `x` or `y` is no tensor, or one of the wrong kind of dtype; or an
+            activation returns something else than numbers of its argument's shape and dtype.
 
     Examples:
         >>> import pyro, torch
@@ -78,19 +85,19 @@ class BayesianMLP:
         likelihood: str = "categorical",
         observation_scale: float | TorchDistributionMixin = 1.0,
     ) -> None:
-        self.widths = _checked_widths(widths)
+        self.widths = checked_widths(widths)
         layers = len(self.widths) - 1
-        self.prior_scales = _per_layer("prior_scale", prior_scale, layers)
-        self.prior_locs = _per_layer("prior_loc", prior_loc, layers)
+        self.prior_scales = per_layer("prior_scale", prior_scale, layers)
+        self.prior_locs = per_layer("prior_loc", prior_loc, layers)
         if bias_prior_scale is None:
             bias_prior_scale = self.prior_scales
         if bias_prior_loc is None:
             bias_prior_loc = self.prior_locs
-        self.bias_prior_scales = _per_layer("bias_prior_scale", bias_prior_scale, layers)
-        self.bias_prior_locs = _per_layer("bias_prior_loc", bias_prior_loc, layers)
-        self.activations = _checked_activations(activation, layers - 1)
-        self.likelihood = _checked_likelihood(likelihood, self.widths[-1])
-        self.observation_scale = _checked_observation_scale(observation_scale, likelihood)
+        self.bias_prior_scales = per_layer("bias_prior_scale", bias_prior_scale, layers)
+        self.bias_prior_locs = per_layer("bias_prior_loc", bias_prior_loc, layers)
+        self.activations = checked_activations(activation, layers - 1)
+        self.likelihood = checked_likelihood(likelihood, self.widths[-1])
+        self.observation_scale = checked_observation_scale(observation_scale, likelihood)
         self.parameter_shapes: dict[str, tuple[int, ...]] = {}
         for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths), start=1):
             self.parameter_shapes[f"layer{layer}.weight"] = (fan_out, fan_in)
@@ -106,7 +113,9 @@ class BayesianMLP:
         if isinstance(scale, TorchDistributionMixin):
             scale = pyro.sample("obs_scale", scale)
         with pyro.plate("data", len(x), device=str(x.device)):
-            outputs = self.forward(parameters, pyro.subsample(x, event_dim=1))
+            batch = pyro.subsample(x, event_dim=1)
+            _check_finite(batch)
+            outputs = self.forward(parameters, batch)
             if y is not None:
                 y = self._convert_labels(pyro.subsample(y, event_dim=y.dim() - 1), outputs.dtype)
             # The labels have just been checked; Pyro's own check would add only an exception
@@ -143,22 +152,33 @@ class BayesianMLP:
             torch.Size([10, 5, 1])
         """
         self._check_inputs(x)
-        for name, shape in self.parameter_shapes.items():
+        if not isinstance(parameters, Mapping):
+            raise TypeError(f"parameters must map names to tensors, got {shown(parameters)}")
+        shapes = self.parameter_shapes
+        for name, shape in shapes.items():
             if name not in parameters:
-                raise ValueError(f"parameters has no {name!r}; it holds {sorted(parameters)}")
+                raise ValueError(
+                    f"parameters must hold {name!r}, and has only {shown(list(parameters))}"
+                )
             value = parameters[name]
+            if not isinstance(value, Tensor) or not is_dense(value):
+                raise TypeError(
+                    f"parameters[{name!r}] must be a dense torch tensor, got {shown(value)}"
+                )
             if value.shape[-len(shape) :] != shape or value.dtype != x.dtype:
                 raise ValueError(
                     f"parameters[{name!r}] must have last dimensions {shape} and the dtype of x, "
                     f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
                 )
+        _check_draws({name: parameters[name].shape[: -len(s)] for name, s in shapes.items()})
         values = x
         for layer, activation in enumerate((*self.activations, "identity"), start=1):
             weight, bias = parameters[f"layer{layer}.weight"], parameters[f"layer{layer}.bias"]
             values = values @ weight.mT + bias.unsqueeze(-2)
-            values = (ACTIVATIONS[activation] if isinstance(activation, str) else activation)(
-                values
-            )
+            if isinstance(activation, str):
+                values = ACTIVATIONS[activation](values)
+            else:
+                values = _activated(activation, layer, values)
         return values
 
     def _sample_parameters(self, x: Tensor) -> dict[str, Tensor]:
@@ -199,13 +219,14 @@ class BayesianMLP:
         expected = f"x must be a floating-point torch tensor of shape (rows, {self.widths[0]})"
         if not isinstance(x, Tensor):
             raise TypeError(f"{expected}, got {type(x).__name__}: use torch.as_tensor")
-        if not x.is_floating_point():
-            raise TypeError(f"{expected}, got {x.dtype}: convert and standardise it")
+        if not x.is_floating_point() or not is_dense(x):
+            received = x.dtype if is_dense(x) else f"one of {x.layout} on {x.device}"
+            raise TypeError(f"{expected}, got {received}: convert and standardise it")
         if x.dim() != 2 or x.shape[1] != self.widths[0] or len(x) == 0:
             raise ValueError(f"{expected}, with at least one row; got {tuple(x.shape)}")
 
     def _check_label_shape(self, y: Tensor, rows: int) -> None:
-        if not isinstance(y, Tensor) or y.is_complex():
+        if not isinstance(y, Tensor) or y.is_complex() or not is_dense(y):
             received = f"{type(y).__name__}, dtype {getattr(y, 'dtype', None)}"
             raise TypeError(f"y must be a torch tensor of real or bool dtype, got {received}")
         allowed = [(rows,), (rows, 1), (rows, self.widths[-1])]
@@ -213,7 +234,8 @@ class BayesianMLP:
             allowed = allowed[2:] if self.widths[-1] > 1 else allowed[:2]
         if y.shape not in allowed:
             shapes = " or ".join(map(str, allowed))
-            raise ValueError(f"y must have shape {shapes}, got {tuple(y.shape)}")
+            got = tuple(y.shape)
+            raise ValueError(f"y must have shape {shapes}, got {got}, for the {rows} rows of x")
 
     def _convert_labels(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         if y.dim() == 2 and y.shape[1] == 1:
@@ -238,60 +260,33 @@ def _require(valid: Tensor, y: Tensor, allowed: str) -> None:
         raise ValueError(f"y must hold {allowed}, got {y[~valid][0].tolist()}")
 
 
-def _is_finite(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+def _check_draws(leading: Mapping[str, torch.Size]) -> None:
+    if any(leading.values()):
+        try:
+            torch.broadcast_shapes(*leading.values())
+        except RuntimeError as error:
+            found = {name: tuple(shape) for name, shape in leading.items()}
+            raise ValueError(
+                f"parameters must have the same dimensions for draws in front, got {found}"
+            ) from error
 
 
-def _checked_widths(widths: Sequence[int]) -> tuple[int, ...]:
-    listed = isinstance(widths, Sequence) and len(widths) >= 2
-    if not listed or not all(isinstance(w, Integral) and _is_finite(w) and w > 0 for w in widths):
-        raise ValueError(f"widths must be two or more positive integers, got {widths!r}")
-    return tuple(map(int, widths))
-
-
-def _per_layer(name: str, value: float | Sequence[float], layers: int) -> tuple[float, ...]:
-    lowest = 0.0 if name.endswith("scale") else -math.inf
-    values = value if isinstance(value, Sequence) else (value,) * layers
-    if len(values) != layers or not all(_is_finite(entry) and entry > lowest for entry in values):
-        kind = "finite number" if lowest else "positive finite number"
-        raise ValueError(f"{name} must be a {kind}, or {layers}, one per layer; got {value!r}")
-    return tuple(map(float, values))
-
-
-def _checked_activations(
-    activation: Activation | Sequence[Activation], hidden_layers: int
-) -> tuple[Activation, ...]:
-    if isinstance(activation, str) or not isinstance(activation, Sequence):
-        activation = [activation] * hidden_layers
-    known = all(callable(entry) or entry in list(ACTIVATIONS) for entry in activation)
-    if not known or len(activation) != hidden_layers:
+def _check_finite(x: Tensor) -> None:
+    # A sum takes a fraction of the network's time, and is finite almost always
+    if not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all()):
+        row = int((~torch.isfinite(x)).any(-1).reshape(-1).nonzero()[0])
         raise ValueError(
-            f"activation must be a callable or one of {', '.join(ACTIVATIONS)}, or a sequence of "
-            f"{hidden_layers}, one per hidden layer; got {activation!r}"
+            f"x must hold finite numbers, got {x.reshape(-1, x.shape[-1])[row].tolist()}"
         )
-    return tuple(activation)
 
 
-def _checked_likelihood(likelihood: str, outputs: int) -> str:
-    allowed = ("bernoulli", "normal") if outputs == 1 else ("categorical", "normal")
-    if likelihood not in allowed:
-        raise ValueError(
-            f"likelihood must be one of {allowed} where widths[-1] is {outputs}; got {likelihood!r}"
+def _activated(activation: Callable[[Tensor], Tensor], layer: int, values: Tensor) -> Tensor:
+    found = activation(values)
+    if not isinstance(found, Tensor) or (found.shape, found.dtype) != (values.shape, values.dtype):
+        is_tensor = isinstance(found, Tensor)
+        received = f"{tuple(found.shape)}, {found.dtype}" if is_tensor else shown(found)
+        raise TypeError(
+            f"activation {shown(activation)} of layer {layer} must return a tensor of its "
+            f"argument's shape and dtype, {tuple(values.shape)}, {values.dtype}; got {received}"
         )
-    return likelihood
-
-
-def _checked_observation_scale(
-    scale: float | TorchDistributionMixin, likelihood: str
-) -> float | TorchDistributionMixin:
-    if isinstance(scale, TorchDistributionMixin):
-        lowest = getattr(scale.support, "lower_bound", -1.0)
-        allowed = scale.shape() == () and not scale.support.is_discrete and bool(lowest >= 0)
-    else:
-        allowed = _is_finite(scale) and scale > 0
-    if not allowed or (likelihood != "normal" and scale != 1.0):
-        raise ValueError(
-            "observation_scale must be a positive finite number or a scalar pyro.distributions "
-            f"object over positive numbers, and 1.0 unless likelihood is 'normal'; got {scale!r}"
-        )
-    return scale
+    return found

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pyro_fnbg.blocks import Block, Partition
+from pyro_fnbg.blocks import Block, Partition, first_few
+from pyro_fnbg.checks import is_count, shown
 from pyro_fnbg.layout import Layout, Site
 
-__all__ = ["make_partition"]
+__all__ = ["check_blocks", "make_partition"]
 
 BLOCK_KINDS = ("site", "layer", "node")
 
@@ -64,10 +65,7 @@ def make_partition(
         layer1.node2.part1 (3, 4)
         layer1.node2.part2 (5, 7)
     """
-    if blocks != "node" and (parts is not None or max_block_size is not None):
-        raise ValueError(
-            f"parts and max_block_size split nodes, so they need blocks='node', got {blocks!r}"
-        )
+    check_blocks(blocks, parts, max_block_size)
     if callable(blocks):
         blocks = blocks(layout)
         if not isinstance(blocks, Partition):
@@ -87,18 +85,53 @@ def make_partition(
             Block(layer.name, tuple(np.concatenate(layer.nodes).tolist()), number)
             for number, layer in enumerate(layers, 1)
         ]
-    elif blocks == "site":
-        found = _site_blocks(layout, layers)
     else:
-        raise ValueError(
-            f"blocks must be one of {BLOCK_KINDS}, a Partition or a callable, got {blocks!r}"
-        )
+        found = _site_blocks(layout, layers)
     names = Counter(block.name for block in found)
     unique = [
         replace(block, name=f"{block.name}#{block.layer}") if names[block.name] > 1 else block
         for block in found
     ]
     return Partition(tuple(unique), layout.num_params, tuple(layer.name for layer in layers))
+
+
+def check_blocks(
+    blocks: str | Partition | Callable[[Layout], Partition],
+    parts: int | Mapping[int, int] | None,
+    max_block_size: int | None,
+) -> None:
+    """Check what can be checked without a model.
+
+    Raises:
+        ValueError: Naming the argument, its value and what is allowed.
+    """
+    is_word = isinstance(blocks, str) and blocks in BLOCK_KINDS
+    if not is_word and not isinstance(blocks, Partition) and not callable(blocks):
+        raise ValueError(
+            f"blocks must be one of {BLOCK_KINDS}, a Partition or a callable, got {shown(blocks)}"
+        )
+    splits = parts is not None or max_block_size is not None
+    if splits and not (isinstance(blocks, str) and blocks == "node"):
+        raise ValueError(
+            f"parts and max_block_size split nodes, so they need blocks='node', got {shown(blocks)}"
+        )
+    if parts is not None and max_block_size is not None:
+        raise ValueError(
+            f"give parts or max_block_size, not both: got parts={shown(parts)} and "
+            f"max_block_size={shown(max_block_size)}"
+        )
+    if max_block_size is not None:
+        _check_positive_integer("max_block_size", max_block_size)
+    if isinstance(parts, Mapping):
+        # True and 1.0 would be found under 1
+        if not all(is_count(layer, 0) for layer in parts):
+            raise ValueError(
+                f"parts must map layers, numbered from 1, to numbers of parts, got {shown(parts)}"
+            )
+        for number in parts.values():
+            _check_positive_integer("parts", number)
+    elif parts is not None:
+        _check_positive_integer("parts", parts)
 
 
 def _layers(layout: Layout) -> list[_Layer]:
@@ -157,26 +190,21 @@ def _parts_by_layer(
     layers: Sequence[_Layer], parts: int | Mapping[int, int] | None, max_block_size: int | None
 ) -> list[int]:
     """Number of parts of each node, one entry a layer."""
-    if parts is not None and max_block_size is not None:
-        raise ValueError(
-            f"give parts or max_block_size, not both: got parts={parts!r} and "
-            f"max_block_size={max_block_size!r}"
-        )
     widths = [max(len(node) for node in layer.nodes) for layer in layers]
     if max_block_size is not None:
-        _check_positive_integer("max_block_size", max_block_size)
-        return [-(-width // max_block_size) for width in widths]
+        return [-(-width // int(max_block_size)) for width in widths]
     if parts is None:
         return [1] * len(layers)
     if isinstance(parts, Mapping):
         unknown = [layer for layer in parts if layer not in range(1, len(layers) + 1)]
         if unknown:
-            raise ValueError(f"parts names layers {unknown}, but layers are 1..{len(layers)}")
+            raise ValueError(
+                f"parts names layers {first_few(unknown)}, but layers are 1..{len(layers)}"
+            )
         numbers = [parts.get(layer, 1) for layer in range(1, len(layers) + 1)]
     else:
         numbers = [parts] * len(layers)
     for layer, width, number in zip(layers, widths, numbers, strict=True):
-        _check_positive_integer("parts", number)
         if number > width:
             raise ValueError(
                 f"parts={number} for layer {layer.name!r}, whose nodes have {width} parameters: "
@@ -186,8 +214,8 @@ def _parts_by_layer(
 
 
 def _check_positive_integer(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}")
+    if not is_count(value, 1):
+        raise ValueError(f"{name} must be a positive integer, got {shown(value)}")
 
 
 def _node_blocks(layers: Sequence[_Layer], parts: Sequence[int]) -> list[Block]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from numbers import Real
-
-import numpy as np
+import torch
 
 from pyro_fnbg.batches import BATCH_ORDERS, BatchPlan
+from pyro_fnbg.checks import as_finite, check_choice, is_count, shown
 from pyro_fnbg.sites import DataPlate, ModelSites
 
-__all__ = ["make_plan"]
+__all__ = ["check_batch_arguments", "make_plan"]
 
+# A whole number beyond this is no number of rows
+MAX_ROWS = 10**18
 NO_PLATE = BatchPlan(plate=None, num_rows=1, batch_size=1, order="full", factor=1.0)
 
 
@@ -30,8 +30,7 @@ def make_plan(
     Raises:
         ValueError: If the wishes contradict each other or the model; names both.
     """
-    if batch_order not in BATCH_ORDERS:
-        raise ValueError(f"batch_order must be one of {BATCH_ORDERS}, got {batch_order!r}")
+    check_batch_arguments(batch_size, batch_order, batch_plate, likelihood_scale)
     wanted = batch_size is not None or likelihood_scale is not None
     plate = _choose_plate(sites, batch_plate, wanted)
     if plate is None:
@@ -58,15 +57,41 @@ def make_plan(
             "leave out parameters; move them out of the plate, or sample with the full data"
         )
     default = "full" if plate.is_subsampled or plate.is_fixed else "batch"
-    factor = _factor(default if likelihood_scale is None else likelihood_scale, plate.size / size)
+    scale = default if likelihood_scale is None else likelihood_scale
+    factor = _factor(scale, plate.size / size, sites.layout.dtype)
     return BatchPlan(plate.name, plate.size, size, order, factor)
+
+
+def check_batch_arguments(
+    batch_size: int | None,
+    batch_order: str,
+    batch_plate: str | None,
+    likelihood_scale: str | float | None,
+) -> None:
+    """Check what can be checked without a model.
+
+    Raises:
+        ValueError: Naming the argument, its value and what is allowed.
+    """
+    check_choice("batch_order", batch_order, BATCH_ORDERS)
+    # How many rows there are is not known yet
+    if batch_size is not None and not is_count(batch_size, -MAX_ROWS, MAX_ROWS):
+        raise ValueError(f"batch_size must be a whole number, got {shown(batch_size)}")
+    if batch_plate is not None and not isinstance(batch_plate, str):
+        raise ValueError(f"batch_plate must be the name of a plate, got {shown(batch_plate)}")
+    number = as_finite(likelihood_scale)
+    is_word = isinstance(likelihood_scale, str) and likelihood_scale in ("batch", "full")
+    is_positive = number is not None and number > 0
+    if likelihood_scale is not None and not is_word and not is_positive:
+        raise ValueError(
+            "likelihood_scale must be 'batch', 'full' or a positive number, "
+            f"got {shown(likelihood_scale)}"
+        )
 
 
 def _choose_plate(sites: ModelSites, name: str | None, wanted: bool) -> DataPlate | None:
     """Find the plate to be batched; None if none was asked for."""
     plates = sites.plates
-    if name is not None and not isinstance(name, str):
-        raise ValueError(f"batch_plate must be the name of a plate, got {name!r}")
     subsampled = [plate.name for plate in plates.values() if plate.is_subsampled]
     if name is not None:
         if name not in plates:
@@ -107,12 +132,10 @@ def _choose_plate(sites: ModelSites, name: str | None, wanted: bool) -> DataPlat
 def _batch_size(plate: DataPlate, batch_size: int | None) -> int:
     if batch_size is None:
         return plate.num_rows
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer):
-        raise ValueError(f"batch_size must be a whole number, got {batch_size!r}")
     if not 1 <= batch_size <= plate.size:
         raise ValueError(
             f"batch_size must be 1..{plate.size}, the rows of plate {plate.name!r}, "
-            f"got {batch_size}"
+            f"got {shown(batch_size)}"
         )
     if plate.is_fixed:
         raise ValueError(
@@ -127,15 +150,21 @@ def _batch_size(plate: DataPlate, batch_size: int | None) -> int:
     return int(batch_size)
 
 
-def _factor(likelihood_scale: str | float, full: float) -> float:
+def _factor(likelihood_scale: str | float, full: float, dtype: torch.dtype) -> float:
     if likelihood_scale == "batch":
         return 1.0
     if likelihood_scale == "full":
         return full
-    is_number = isinstance(likelihood_scale, Real) and not isinstance(likelihood_scale, bool)
-    if not is_number or not 0 < float(likelihood_scale) < math.inf:
+    # Beyond these, the data would be lost to underflow, or the rounding of a row's log likelihood
+    # of 1 would decide by itself
+    factor, lowest, highest = (
+        float(likelihood_scale),
+        torch.finfo(dtype).tiny,
+        1 / torch.finfo(dtype).eps,
+    )
+    if not lowest <= factor <= highest:
         raise ValueError(
-            "likelihood_scale must be 'batch', 'full' or a positive number, "
-            f"got {likelihood_scale!r}"
+            f"likelihood_scale must be from {lowest:.4g} to {highest:.4g} for parameters of "
+            f"{dtype}, got {factor!r}"
         )
-    return float(likelihood_scale)
+    return factor

@@ -16,7 +16,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from pyro_fnbg.figures import COLOURS, MARKERS, STYLE, checked_titles, common_nodes, to_array
+from pyro_fnbg.figures import (
+    COLOURS,
+    MARKERS,
+    STYLE,
+    checked_grid,
+    checked_levels,
+    checked_points,
+    checked_probabilities,
+    checked_target,
+    checked_titles,
+    checked_traces,
+    common_nodes,
+)
 
 __all__ = ["plot_acceptance_by_node", "plot_decision_surface", "plot_traces"]
 
@@ -58,7 +70,8 @@ def plot_traces(
         4
         >>> plt.close(figure)
     """
-    traces = to_array("values", values, "(chains, draws)")
+    traces = checked_traces(values, label)
+    levels = checked_levels(reference_lines)
     num_chains, num_draws = traces.shape
     titles = checked_titles(titles, num_chains)
     columns = 1 if num_chains <= MAX_STACKED_CHAINS else 2
@@ -80,7 +93,7 @@ def plot_traces(
         window = max(1, num_draws // 50)
         mean = np.convolve(traces[chain], np.full(window, 1 / window), mode="valid")
         axes.plot(draws[: len(mean)] + (window - 1) / 2, mean, color=colour, linewidth=1.6)
-        for text, level in (reference_lines or {}).items():
+        for text, level in levels.items():
             axes.axhline(level, color="0.35", linewidth=0.9, linestyle=":")
             # Beside the panel, where no line can cross it
             beside = axes.get_yaxis_transform()
@@ -130,8 +143,7 @@ def plot_acceptance_by_node(
         >>> plt.close(figure)
     """
     nodes = common_nodes(rates)
-    if target is not None and not 0 <= target <= 1:
-        raise ValueError(f"target must be between 0 and 1, got {target!r}")
+    level = checked_target(target)
     titles = checked_titles(titles, len(rates))
     groups = list(dict.fromkeys(titles))
     height = min(2.0 + (0.28 + 0.02 * min(len(rates), 12)) * len(nodes), 16.0)
@@ -156,8 +168,8 @@ def plot_acceptance_by_node(
             label=titles[chain] if chain == titles.index(titles[chain]) else None,
             clip_on=False,  # rates of 0 and 100 % lie on the frame
         )
-    if target is not None:
-        axes.axvline(100 * target, color="0.25", linestyle="--", linewidth=1.2, label="target")
+    if level is not None:
+        axes.axvline(100 * level, color="0.25", linestyle="--", linewidth=1.2, label="target")
     axes.set_yticks(range(len(nodes)), nodes)
     axes.set_ylim(len(nodes) - 0.5, -0.5)
     axes.set_xlim(0, 100)
@@ -208,14 +220,11 @@ def plot_decision_surface(
         'all chains'
         >>> plt.close(figure)
     """
-    draws = to_array("probabilities", probabilities, "(sets, draws, rows, columns)")
-    if np.any((draws < 0) | (draws > 1)):
-        raise ValueError("probabilities must lie between 0 and 1")
+    draws = checked_probabilities(probabilities)
     num_sets, _, num_rows, num_columns = draws.shape
-    columns = to_array("x_values", x_values, "(columns,)", num_columns)
-    rows = to_array("y_values", y_values, "(rows,)", num_rows)
-    if (points is None) != (labels is None):
-        raise ValueError("points and labels must be given together")
+    columns = checked_grid("x_values", x_values, "(columns,)", num_columns)
+    rows = checked_grid("y_values", y_values, "(rows,)", num_rows)
+    data = checked_points(points, labels)
     titles = checked_titles(titles, num_sets, "set")
     is_single = num_sets == 1
     lines = math.ceil(num_sets / MAX_SETS_IN_LINE)
@@ -244,9 +253,9 @@ def plot_decision_surface(
     for panels in shown if lines > 1 else shown[:1]:
         for axes, title in zip(panels, titles, strict=True):
             axes.set_title(title)
-    if points is not None and labels is not None:
+    if data is not None:
         for axes in shown[0]:
-            _scatter(axes, points, labels)
+            _scatter(axes, *data)
         handles = shown[0][0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside upper right", ncols=2)
     for axes in grid[-1] if is_single else shown[1][-width:]:
@@ -265,13 +274,7 @@ def _first_panels(panels: NDArray[np.object_], count: int) -> list[Axes]:
     return flat[:count]
 
 
-def _scatter(axes: Axes, points: ArrayLike, labels: ArrayLike) -> None:
-    places = to_array("points", points, "(points, 2)")
-    if places.shape[1] != 2:
-        raise ValueError(f"points must have shape (points, 2), got {places.shape}")
-    classes = to_array("labels", labels, "(points,)", len(places))
-    if not np.isin(classes, (0, 1)).all():
-        raise ValueError(f"labels must be 0 or 1, got {np.unique(classes).tolist()}")
+def _scatter(axes: Axes, places: NDArray[np.float64], classes: NDArray[np.float64]) -> None:
     x, y = places.T
     zero, one = classes == 0, classes == 1
     axes.scatter(x[zero], y[zero], s=14, color="white", edgecolor="black", label="class 0")

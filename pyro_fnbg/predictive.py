@@ -12,6 +12,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Independent
 
+from pyro_fnbg.checks import shown
 from pyro_fnbg.models import BayesianMLP
 
 # Numbers held at a time in one layer's activations: 1 MB in float32, which a cache can hold.
@@ -40,7 +41,8 @@ def marginal_predictive(
         A tensor of shape (rows, classes); P(0) and P(1) for a Bernoulli response.
 
     Raises:
-        TypeError: `samples` holds something other than tensors, or `x` is no tensor.
+        TypeError: `model` cannot be called, `samples` holds something other than tensors, or `x`
+            is no tensor.
         ValueError: `samples` does not fit the model, or the response is not one Bernoulli or
             Categorical for each row.
 
@@ -91,6 +93,8 @@ def _probability_chunks(
     model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
 ) -> Iterator[Tensor]:
     """Yield probabilities of shape (some draws, rows, classes) until every draw is used."""
+    if not callable(model):
+        raise TypeError(f"model must be a callable with Pyro sample statements, got {shown(model)}")
     num_draws = _num_draws(samples)
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a torch tensor, rows first; got {type(x).__name__}")
@@ -137,14 +141,16 @@ def _trace(
 
 def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor) -> str:
     """Find the only site that `samples` leaves open, and check the samples on the way."""
-    trace = _trace(model, samples, 0, x)
-    sites = {
-        name: site
-        for name, site in trace.nodes.items()
-        if site["type"] == "sample" and not site_is_subsample(site)
-    }
-    if unknown := sorted(samples.keys() - sites.keys()):
-        raise ValueError(f"samples holds {unknown}, which the model does not sample: {list(sites)}")
+    try:
+        sites = _sites(_trace(model, samples, 0, x))
+    except Exception as error:
+        # Values of a wrong shape end anywhere in the model's own arithmetic
+        _explain(model, samples, x, error)
+        raise
+    if unknown := [name for name in samples if name not in sites]:
+        raise ValueError(
+            f"samples holds {shown(unknown)}, which the model does not sample: {list(sites)}"
+        )
     # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.
     drawn = [name for name, site in sites.items() if not site["is_observed"]]
     if len(drawn) != 1:
@@ -152,6 +158,20 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
             "samples must hold every latent site of the model and not its response, one site of "
             f"the model called without labels; left open are {drawn}"
         )
+    _check_shapes(samples, sites)
+    _class_probabilities(drawn[0], sites[drawn[0]]["fn"], len(x))
+    return drawn[0]
+
+
+def _sites(trace: poutine.Trace) -> dict[str, Any]:
+    return {
+        name: site
+        for name, site in trace.nodes.items()
+        if site["type"] == "sample" and not site_is_subsample(site)
+    }
+
+
+def _check_shapes(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
     for name, value in samples.items():
         expected = cast("TorchDistributionMixin", sites[name]["fn"]).shape()
         if value.shape[1:] != expected:
@@ -159,8 +179,28 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
                 f"samples[{name!r}] must have shape (draws, ...), with {tuple(expected)} after the "
                 f"draws; got {tuple(value.shape)}"
             )
-    _class_probabilities(drawn[0], sites[drawn[0]]["fn"], len(x))
-    return drawn[0]
+
+
+def _explain(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor, error: Exception
+) -> None:
+    """Say so where a model fails because the samples are not like its own prior draws."""
+    try:
+        sites = _sites(_trace(model, {}, 0, x))
+    except Exception:
+        return  # the samples are not to blame
+    known = {name: value for name, value in samples.items() if name in sites}
+    try:
+        _check_shapes(known, sites)
+    except ValueError as refusal:
+        raise refusal from error
+    for name, value in known.items():
+        dtype = sites[name]["value"].dtype
+        if value.dtype != dtype:
+            raise ValueError(
+                f"samples[{name!r}] must be of {dtype}, as the model's own on this x; got "
+                f"{value.dtype}"
+            ) from error
 
 
 def _class_probabilities(name: str, distribution: object, num_rows: int) -> Tensor:

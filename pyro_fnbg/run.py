@@ -13,7 +13,8 @@ from torch import Tensor
 from pyro_fnbg.adaptation import FIRST_SHARE, Tuning, gains, initial_scales
 from pyro_fnbg.batches import Batches, BatchPlan
 from pyro_fnbg.blocks import Partition
-from pyro_fnbg.config import Config, given_scales, targets_of_blocks
+from pyro_fnbg.checks import check_count
+from pyro_fnbg.config import Config, check_memory, check_scales, given_scales, targets_of_blocks
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.diagnostics import Tally
 from pyro_fnbg.engines.base import Engine, SweepResults
@@ -112,6 +113,8 @@ def start_run(
     Raises:
         ValueError: If the model or the arguments do not fit; see the checks' own messages.
     """
+    check_count("warmup_steps", warmup_steps, 0)
+    warmup_steps = int(warmup_steps)
     model = config.model
     with _model_seed(key, 0), torch.no_grad():
         sites = inspect_model(model, args, kwargs)
@@ -144,6 +147,9 @@ def start_run(
         if scales is None:
             share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
             scales = share * initial_scales(prior.cpu(), partition)
+        else:
+            check_scales(scales, partition, sites.layout, prior)
+        check_memory(config.thin, partition)
     position = _start_position(
         config, args, kwargs, sites, plan, density, batches, initial_params, key
     )

@@ -11,10 +11,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pyro_fnbg"
 # A module may import from strictly earlier layers only. `engines.*` stands for every module of
 # that folder that has no place of its own; the folder's `__init__` may import all of them.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("typing",),
+    ("typing", "checks"),
     ("layout",),
     ("blocks", "observations", "structure"),
-    ("nodes", "noise", "shuffling"),
+    ("nodes", "noise", "shuffling", "mlp_arguments"),
     ("step", "batches", "adaptation", "models", "sites", "data", "images", "seeds"),
     ("density", "planning", "rows"),
     ("engines.base", "initial"),
@@ -39,6 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 WITHOUT_PYRO = (
     "typing",
+    "checks",
     "layout",
     "blocks",
     "nodes",

@@ -339,7 +339,9 @@ def test_a_factor_beside_the_rows_is_left_to_trace():
 
 @pytest.mark.parametrize("scale", [None, True, [1.0]])
 def test_a_scale_that_is_no_number_and_no_name_is_refused(scale):
-    with pytest.raises(ValueError, match="must give observation_scale as a number or the name"):
+    with pytest.raises(
+        ValueError, match="must give observation_scale as a positive number or the name"
+    ):
         chosen(stating(observation_scale=scale), X.double(), Y.double())
 
 

@@ -469,7 +469,7 @@ def test_refused_inputs(x, error, message):
         ({"layer2.bias": torch.zeros(1)}, "parameters['layer2.bias'] must have last dimensions"),
         ({"layer1.weight": torch.zeros(2, 3)}, "(3, 2) and the dtype of x"),
         ({"layer1.bias": torch.zeros(3, dtype=torch.float64)}, "got (3,) and torch.float64"),
-        ({"layer1.bias": None}, "parameters has no 'layer1.bias'"),
+        ({"layer1.bias": None}, "parameters must hold 'layer1.bias'"),
     ],
 )
 def test_refused_parameters(change, message):

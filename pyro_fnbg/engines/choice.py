@@ -140,7 +140,7 @@ def _compare(
                 moved = position.index_add(0, index, moves.to(position.device)[index])
                 after = _terms(density, moved, at.rows, observed)
                 ratio = float(found.log_ratios[0, 0, block])
-                if _agree(ratio, before, after, position.dtype):
+                if _agree(ratio, before, after, position.dtype, network.factor):
                     if not torch.equal(before.observed, after.observed):
                         unproven.discard(layer)
                 elif block in doubted:
@@ -170,14 +170,17 @@ def _terms(
     return _Terms(torch.cat(others), torch.cat(of_data))
 
 
-def _agree(ratio: float, before: _Terms, after: _Terms, dtype: torch.dtype) -> bool:
+def _agree(ratio: float, before: _Terms, after: _Terms, dtype: torch.dtype, factor: float) -> bool:
     """Whether a log ratio is the model's, up to rounding."""
     old, new = torch.cat(before), torch.cat(after)
     expected = float(log_accept_ratio(new, old))
     if not math.isfinite(expected):
         return not math.isfinite(ratio)
     absolute, relative = TOLERANCES[dtype]
-    return abs(ratio - expected) <= absolute + relative * float((new - old).abs().sum())
+    # A factor on the likelihood multiplies the rounding of its terms
+    return abs(ratio - expected) <= absolute * max(1.0, factor) + relative * float(
+        (new - old).abs().sum()
+    )
 
 
 def _blocks_by_layer(network: Network, partition: Partition) -> dict[int, list[int]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from numbers import Real
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
 from pyro_fnbg.batches import BatchPlan
+from pyro_fnbg.checks import as_finite, shown
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.rows import observed_values
 from pyro_fnbg.sites import Model, ModelSites
@@ -130,6 +131,8 @@ def read_network(
     layout = sites.layout
     if not layout.is_uniform:
         raise NotFeedforward("its latent sites have several dtypes")
+    if layout.dtype not in (torch.float32, torch.float64):
+        raise NotFeedforward(f"its parameters are of {layout.dtype}, not of float32 or float64")
     _check_statement(net, layout)
     names = [f"{layer}.{kind}" for layer in net.layers for kind in ("weight", "bias")]
     shapes = {site.name: site.shape for site in layout.sites}
@@ -179,8 +182,9 @@ def _check_statement(net: Feedforward, layout: Layout) -> None:
     """Check what the model states against the shapes of its sites."""
     shapes = {site.name: site.shape for site in layout.sites}
     found = f"the latent sites are {shapes}"
-    if isinstance(net.layers, str) or not net.layers:
-        raise ValueError(f"feedforward() must name its layers, got layers={net.layers!r}")
+    are_names = isinstance(net.layers, Sequence) and not isinstance(net.layers, str)
+    if not are_names or not net.layers or not all(isinstance(n, str) for n in net.layers):
+        raise ValueError(f"feedforward() must name its layers, got layers={shown(net.layers)}")
     below = None
     for layer in net.layers:
         weight, bias = shapes.get(f"{layer}.weight"), shapes.get(f"{layer}.bias")
@@ -205,27 +209,31 @@ def _check_statement(net: Feedforward, layout: Layout) -> None:
             f"on {layout.sites[0].device}, got {inputs.dtype} on {inputs.device}"
         )
     scale = net.observation_scale
-    if isinstance(scale, bool) or not isinstance(scale, str | Real):
+    if not isinstance(scale, str) and (as_finite(scale) or 0.0) <= 0:
         raise ValueError(
-            "feedforward() must give observation_scale as a number or the name of a site, "
-            f"got {scale!r}"
+            "feedforward() must give observation_scale as a positive number or the name of a site, "
+            f"got {shown(scale)}"
         )
     if isinstance(scale, str) and shapes.get(scale) != ():
-        raise ValueError(f"feedforward() names the scalar site {scale!r} as its scale: {found}")
+        raise ValueError(
+            f"feedforward() names the scalar site {scale!r} as its scale, which must be one of its "
+            f"sites: {found}"
+        )
 
 
 def _check_names(net: Feedforward) -> None:
-    if len(net.activations) != len(net.layers) - 1 or isinstance(net.activations, str):
+    are_listed = isinstance(net.activations, Sequence) and not isinstance(net.activations, str)
+    if not are_listed or len(net.activations) != len(net.layers) - 1:
         raise ValueError(
             f"feedforward() must give one activation a hidden layer, {len(net.layers) - 1}, "
-            f"got {net.activations!r}"
+            f"got {shown(net.activations)}"
         )
-    unknown = [entry for entry in net.activations if entry not in list(ACTIVATIONS)]
+    unknown = [n for n in net.activations if not isinstance(n, str) or n not in ACTIVATIONS]
     if unknown:
-        raise NotFeedforward(f"activations {unknown} are none of {list(ACTIVATIONS)}")
-    if net.likelihood not in LIKELIHOODS:
+        raise NotFeedforward(f"activations {shown(unknown)} are none of {list(ACTIVATIONS)}")
+    if not isinstance(net.likelihood, str) or net.likelihood not in LIKELIHOODS:
         raise ValueError(
-            f"feedforward() must give a likelihood of {LIKELIHOODS}, got {net.likelihood!r}"
+            f"feedforward() must give a likelihood of {LIKELIHOODS}, got {shown(net.likelihood)}"
         )
 
 

@@ -1,0 +1,178 @@
+"""Checks of arguments: one error each, which names the argument, its value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from numbers import Integral, Real
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = [
+    "as_finite",
+    "as_path",
+    "as_probability",
+    "as_reals",
+    "check_choice",
+    "check_count",
+    "check_flag",
+    "check_names",
+    "is_count",
+    "is_dense",
+    "shown",
+]
+
+# A value is shown in an error up to so many characters
+MAX_SHOWN = 200
+# What arrays and counters of 64 bits can hold
+MAX_COUNT = 2**63 - 1
+
+
+def shown(value: object) -> str:
+    """Show a value in one line, cut short where it is long.
+
+    Example:
+        >>> shown([1, 2])
+        '[1, 2]'
+        >>> len(shown("a" * 1000))
+        203
+    """
+    try:
+        text = " ".join(repr(value).split())
+    # Python does not write integers of thousands of digits, and any class may fail to be written
+    except Exception:
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def is_count(value: object, least: int, most: int = MAX_COUNT) -> bool:
+    """Whether something is a whole number in a range; True and False are none."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_whole and least <= int(value) <= most  # type: ignore[call-overload]
+
+
+def check_count(name: str, value: object, least: int, most: int = MAX_COUNT) -> None:
+    """Check a number of things.
+
+    Raises:
+        ValueError: If it is no whole number, too small or too large.
+    """
+    if not is_count(value, least, most):
+        is_too_large = is_count(value, most, 10**5000)
+        limit = f" and at most {most}" if most < MAX_COUNT or is_too_large else ""
+        raise ValueError(
+            f"{name} must be a whole number, {least} or more{limit}; got {shown(value)}"
+        )
+
+
+def check_choice(name: str, value: object, allowed: Sequence[str | None]) -> None:
+    """Check that something is one of a few words, or None where that is among them.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if not (value is None or isinstance(value, str)) or value not in allowed:
+        raise ValueError(f"{name} must be one of {tuple(allowed)}, got {shown(value)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Check that something is True or False: of other things, also "no" would count as True.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, got {shown(value)}")
+
+
+def check_names(name: str, value: object, what: str) -> None:
+    """Check a list of names: one text would be taken for its letters.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(isinstance(entry, str) for entry in value):  # type: ignore[attr-defined]
+        raise TypeError(f"{name} must be a list of {what}, got {shown(value)}")
+
+
+def as_finite(value: object) -> float | None:
+    """Return a finite real number as a float; None for anything else, True and False included."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def as_probability(name: str, value: object) -> float:
+    """Return a number between 0 and 1, both excluded, as a float.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    number = as_finite(value)
+    if number is None or not 0 < number < 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {shown(value)}")
+    return number
+
+
+def as_reals(value: object) -> NDArray[np.float64] | None:
+    """Return real numbers, true and false included, in double precision; None for anything else.
+
+    Example:
+        >>> as_reals([[1, 2.5]])
+        array([[1. , 2.5]])
+        >>> as_reals([1, None]) is None
+        True
+    """
+    if isinstance(value, Tensor):
+        if not is_dense(value) or value.is_complex():
+            return None
+        return value.detach().to("cpu", torch.float64).numpy()
+    try:
+        array = np.asarray(value)
+        if array.dtype == object:
+            # Whole numbers beyond 64 bits and fractions come so, but also None and text
+            return np.array(list(map(_as_real, array.ravel()))).reshape(array.shape)
+        if array.dtype.kind in "biuf":
+            with np.errstate(over="ignore"):
+                return array.astype(np.float64)
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        pass
+    return None
+
+
+def _as_real(value: object) -> float:
+    if not isinstance(value, Real):
+        raise TypeError(f"{type(value).__name__} is no real number")
+    return float(value)
+
+
+def is_dense(value: Tensor) -> bool:
+    """Whether a tensor has its numbers in memory, one after the other."""
+    return value.layout is torch.strided and not value.is_meta and not value.is_quantized
+
+
+def as_path(name: str, value: object) -> Path:
+    """Return the path of a folder, with the home folder in place of ``~``.
+
+    Raises:
+        TypeError: If it is no text and no path.
+        ValueError: If it names the home folder of someone who has none.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be the path of a folder, got {shown(value)}")
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name} must be the path of a folder, got {shown(value)}: {error}"
+        ) from error
