@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from pyro.infer.mcmc.util import select_samples
 from torch import Tensor
 from torch.distributions.transforms import ExpTransform, IndependentTransform
 
 from pyro_fnbg.sites import ModelSites
 
-__all__ = ["Draws", "kept_chains"]
+__all__ = ["Draws", "kept_chains", "selected"]
 
 
 class Draws:
@@ -99,3 +100,17 @@ def kept_chains(counts: Sequence[int]) -> tuple[list[int], int]:
         if len(chains) * num_draws > len(best[0]) * best[1]:
             best = (chains, num_draws)
     return best
+
+
+def selected(
+    samples: Mapping[str, Tensor], num_samples: int | None, group_by_chain: bool
+) -> dict[str, Tensor]:
+    """Pick draws at random, or take all, with or without the dimension for chains in front.
+
+    Pyro's own selection cannot join the chains of a site without coordinates.
+    """
+    joined = dict(samples)
+    if not group_by_chain:
+        joined = {name: value.flatten(0, 1).unsqueeze(0) for name, value in samples.items()}
+    picked: dict[str, Tensor] = select_samples(joined, num_samples, True)
+    return picked if group_by_chain else {name: value[0] for name, value in picked.items()}

@@ -9,14 +9,13 @@ from typing import Any
 
 import pyro
 from pyro import poutine
-from pyro.infer.mcmc.util import select_samples
 from torch import Tensor
 
 from pyro_fnbg.chains import Piece, run_chains, start_chains
 from pyro_fnbg.collect import Collector
 from pyro_fnbg.config import check_choice, check_count, check_hook, with_thin
 from pyro_fnbg.diagnostics import DrawStatistics
-from pyro_fnbg.draws import Draws, kept_chains
+from pyro_fnbg.draws import Draws, kept_chains, selected
 from pyro_fnbg.estimates import site_estimates, summary_table
 from pyro_fnbg.initial import check_save_params, params_by_chain
 from pyro_fnbg.kernel import FNBG
@@ -263,8 +262,7 @@ class MultiChainMCMC:
             num_samples: Number of draws to pick at random, with replacement; all if left out.
             group_by_chain: Whether to keep a dimension for chains, ``(chains, draws, ...)``.
         """
-        samples: dict[str, Tensor] = select_samples(self._drawn(), num_samples, group_by_chain)
-        return samples
+        return selected(self._drawn(), num_samples, group_by_chain)
 
     def diagnostics(self) -> dict[str, Any]:
         """Report ``n_eff`` and ``r_hat`` of every site, by ArviZ, and each chain's own report.
@@ -274,7 +272,8 @@ class MultiChainMCMC:
         """
         found: dict[str, Any] = {n: site_estimates(v) for n, v in self._drawn().items()}
         for entry in self._diagnostics[0]:
-            found[entry] = {
+            # A site may have the name of an entry
+            found[entry] = found.get(entry, {}) | {
                 f"chain {number}": report[entry] for number, report in enumerate(self._diagnostics)
             }
         return found

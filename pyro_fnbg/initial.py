@@ -166,6 +166,7 @@ def given_position(
             position has probability zero on the first batch; names the sites.
     """
     expected = {site.name: site.shape for site in sites.layout.sites}
+    types = {site.name: site.dtype for site in sites.layout.sites}
     missing, unknown = sorted(set(expected) - set(values)), sorted(set(values) - set(expected))
     if missing or unknown:
         raise ValueError(
@@ -175,15 +176,26 @@ def given_position(
     for name, shape in expected.items():
         value = values[name]
         if not isinstance(value, Tensor):
-            raise ValueError(f"initial_params[{name!r}] must be a tensor, got {type(value)}")
+            raise ValueError(
+                f"initial_params[{name!r}] must be a tensor, got {type(value).__name__}"
+            )
+        if not _holds_real_numbers(value):
+            raise ValueError(
+                f"initial_params[{name!r}] must be a dense tensor of real numbers, got "
+                f"{value.dtype}, {value.layout}, on device {str(value.device)!r}"
+            )
         if tuple(value.shape) != shape:
             raise ValueError(
                 f"initial_params[{name!r}] must have the unconstrained shape {shape}, "
                 f"got {tuple(value.shape)}"
             )
-        if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"initial_params[{name!r}] must be finite, got {value}")
-    position = sites.layout.flatten(values)
+        if not bool(torch.isfinite(value.to(types[name])).all()):
+            raise ValueError(
+                f"initial_params[{name!r}] must be finite as {types[name]}, got {value.tolist()}"
+            )
+    position = sites.layout.flatten(
+        {site.name: values[site.name].to(site.device) for site in sites.layout.sites}
+    )
     at_fault = _impossible_sites(density, position, rows)
     if at_fault:
         raise ValueError(
@@ -191,6 +203,12 @@ def given_position(
             "give values of positive probability (in unconstrained space)"
         )
     return position
+
+
+def _holds_real_numbers(value: Tensor) -> bool:
+    """Whether a tensor has whole or floating numbers that can be read one by one."""
+    is_number = not value.dtype.is_complex and value.dtype is not torch.bool
+    return is_number and value.layout is torch.strided and not value.is_meta
 
 
 def drawn_position(
