@@ -14,6 +14,7 @@ from torch import Tensor
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.sites import Model, ModelSites, PlateRows
+from pyro_fnbg.supports import is_off_interval, sampled_support
 
 __all__ = [
     "GivenParams",
@@ -230,6 +231,13 @@ def drawn_position(
     for _ in range(MAX_TRIES):
         with plate_rows, InitMessenger(init_strategy):
             trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        for name in sites.constrain:
+            fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
+            if is_off_interval(fn, value):
+                raise ValueError(
+                    f"init_strategy gave latent site {name!r} values outside its interval "
+                    f"{sampled_support(fn)}, got {value.tolist()}"
+                )
         values = sites.unconstrain({n: trace.nodes[n]["value"] for n in sites.constrain})
         for site in sites.layout.sites:
             if tuple(values[site.name].shape) != site.shape:

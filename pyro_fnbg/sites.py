@@ -218,6 +218,11 @@ def _check_latents(latents: Mapping[str, Any], observed: Mapping[str, Any]) -> N
                 "torch.float32 or torch.float64: half precision would round steps and log ratios "
                 "away; build the site's distribution from tensors of these types"
             )
+    if not observed and all(site["mask"] is False for site in latents.values()):
+        raise ValueError(
+            f"masks hide every site of the model, {sorted(latents)} among them: it has no density "
+            "to sample from; unmask the priors or the data"
+        )
     if not observed:
         warnings.warn(
             "the model has no observed data and no factor, so the chain samples the prior of "

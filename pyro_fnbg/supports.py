@@ -16,6 +16,7 @@ __all__ = [
     "KnownSupport",
     "bijection_of",
     "check_support",
+    "is_off_interval",
     "is_point_mass",
     "is_pushed_forward",
     "is_real_space",
@@ -62,10 +63,36 @@ def known_support(fn: Any) -> KnownSupport:
 
 
 def sampled_support(fn: Any) -> Any:
-    """Return the set that a latent site is sampled on: its support, but angles in (-pi, pi)."""
-    if isinstance(_without_wrappers(fn), _PERIODIC):
-        return constraints.independent(_ANGLES, fn.event_dim) if fn.event_dim else _ANGLES
-    return fn.support
+    """Return the set that a latent site is sampled on: its support, in words that PyTorch can map.
+
+    Angles are sampled in (-pi, pi), a mixture where its components are, and an interval without an
+    upper end is everything above the lower.
+    """
+    base = _without_wrappers(fn)
+    if isinstance(base, _PERIODIC):
+        support: Any = _ANGLES
+    elif isinstance(base, torch.distributions.MixtureSameFamily):
+        components = known_support(base.component_distribution)
+        # Components that differ in their supports have none that a single map could reach
+        support = fn.support if components.fixed_by is None else components.constraint
+    elif isinstance(base.support, constraints.interval) and _is_unbounded(base.support):
+        support = constraints.greater_than(base.support.lower_bound)
+    else:
+        return fn.support
+    missing = fn.event_dim - support.event_dim
+    return constraints.independent(support, missing) if missing > 0 else support
+
+
+def _is_unbounded(interval: Any) -> bool:
+    return bool((torch.as_tensor(interval.upper_bound) == math.inf).all())
+
+
+def is_off_interval(fn: Any, value: Tensor) -> bool:
+    """Whether a value lies outside an interval, which the map from there would hide."""
+    support = sampled_support(fn)
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return isinstance(support, constraints.interval) and not bool(support.check(value).all())
 
 
 def bijection_of(site: Any) -> Any:
