@@ -205,7 +205,8 @@ def _check_latents(latents: Mapping[str, Any], observed: Mapping[str, Any]) -> N
         if site["fn"].support.is_discrete:
             raise ValueError(
                 f"latent site {name!r} is discrete ({type(site['fn']).__name__}): FNBG samples "
-                "continuous sites only; sum the site out of the model, or give it data"
+                "continuous sites only; sum the site out of the model, or if it is the response, "
+                "pass its data to run()"
             )
         if is_point_mass(site["fn"]):
             raise ValueError(
