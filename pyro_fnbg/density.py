@@ -127,6 +127,12 @@ class ModelDensity:
         self._model, self._args, self._kwargs = model, args, kwargs
         self._layout, self._plan, self._supports = sites.layout, plan, sites.supports
         self._shapes: dict[str, torch.Size] | None = None
+        # Under names that no site has, or the terms of one of the two would be lost
+        self._jacobians: dict[str, str] = {}
+        for name in sites.constrain:
+            self._jacobians[name] = f"{name} (log Jacobian)"
+            while self._jacobians[name] in sites.supports:
+                self._jacobians[name] += "'"
         # The real line's transform is the identity: skipping it saves a third of a small model
         self._constrain = {
             name: bijection
@@ -156,7 +162,7 @@ class ModelDensity:
         for name, bijection in self._constrain.items():
             unconstrained = values[name]
             values[name] = bijection(unconstrained)
-            jacobians[f"{name} (log Jacobian)"] = bijection.log_abs_det_jacobian(
+            jacobians[self._jacobians[name]] = bijection.log_abs_det_jacobian(
                 unconstrained, values[name]
             )
         scorer = _Scorer(values, self._supports, self._plan, rows)

@@ -216,6 +216,16 @@ def test_a_prior_without_a_variance_has_a_proposal_scale_of_its_quartiles(prior)
     assert all(1 / factor < scale / (2.4 * 3 * spread) < factor for scale in scales)
 
 
+@each_driver
+def test_sites_that_nothing_bounds_are_pointed_out(run):
+    def model(y):
+        pyro.sample("free", dist.Normal(0.0, 1.0).mask(False))
+        pyro.sample("y", dist.Normal(pyro.sample("a", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+    with pytest.warns(UserWarning, match=r"1 of 2 blocks accepted every .*\['free'\]"):
+        run(FNBG(model), Y[0], draws=100, warmup=200)
+
+
 @pytest.mark.parametrize("is_outside", [True, False])
 def test_a_prior_switched_off_by_a_mask_is_flat(is_outside):
     def model(y):

@@ -225,6 +225,19 @@ def test_sites_may_have_any_name(run):
     assert [block.name for block in kernel.partition.blocks] == NAMES
 
 
+def test_a_site_named_like_a_term_of_another_is_scored():
+    def model():
+        pyro.sample("s", dist.HalfNormal(1.0))
+        pyro.sample("s (log Jacobian)", dist.Normal(0.0, 1.0))
+        pyro.factor("no data", torch.zeros(()))
+
+    kernel = FNBG(model)
+    kernel.setup(0)
+    density = kernel._running().density.on(None)
+    zero, one = (density(torch.tensor([0.0, value])).log_density for value in (0.0, 1.0))
+    assert (zero - one).item() == pytest.approx(0.5, abs=1e-6)
+
+
 def test_a_site_named_like_an_entry_of_the_diagnostics_keeps_its_figures():
     mcmc = drive(FNBG(named), torch.tensor(1.0))
     report = mcmc.diagnostics()
