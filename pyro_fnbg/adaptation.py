@@ -29,6 +29,9 @@ GAIN_DECAY = 0.6
 # node is stuck with when it comes back after warmup. To grow back takes about twenty sweeps.
 FIRST_SHARE = 0.01
 
+# Distance of the quartiles of a Gaussian, in standard deviations
+NORMAL_QUARTILES = 1.349
+
 # Acceptance rates near the best for a random walk on a Gaussian of 1, 2, 3 and 10 or more
 # dimensions (Gelman, Roberts and Gilks, 1996); between them, linear in the dimension
 TARGET_SIZES = (1, 2, 3, 10)
@@ -64,6 +67,8 @@ def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
 
     A block of d coordinates starts at 2.4 / sqrt(d) times the root mean variance of its
     coordinates, the best scale for a Gaussian of that spread (Gelman, Roberts and Gilks, 1996).
+    Where the tails are so heavy that the variance of the draws says little (a Cauchy prior has
+    none), the spread is three times what a Gaussian of the same quartiles has, at most.
 
     Args:
         prior_draws: Unconstrained draws from the prior, shape ``(draws, num_params)``.
@@ -75,7 +80,7 @@ def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
     Raises:
         ValueError: If the draws of a block do not vary or are not finite, naming the block.
     """
-    variances = prior_draws.double().var(0)
+    variances = _variances(prior_draws.double())
     sums = torch.zeros(partition.num_blocks, dtype=torch.float64)
     sums = sums.index_add(0, partition.block_of_coordinate, variances)
     scales = 2.4 / partition.sizes * sums.sqrt()
@@ -86,6 +91,20 @@ def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
                 "so no proposal scale can be derived from it: give proposal_scale"
             )
     return scales
+
+
+def _variances(draws: Tensor) -> Tensor:
+    """Estimate each coordinate's variance, bounded by its quartiles where single draws make it."""
+    variances, mean = draws.var(0), draws.mean(0)
+    farthest = torch.maximum(draws.amax(0) - mean, mean - draws.amin(0))
+    # Of a Gaussian's coordinates less than one in a hundred is looked at, and none is bounded
+    is_heavy = ~(farthest <= 4 * variances.sqrt())
+    ordered = draws[:, is_heavy].sort(0).values
+    quartile = len(draws) // 4
+    bounds = (3 * (ordered[-1 - quartile] - ordered[quartile]) / NORMAL_QUARTILES).square()
+    heavy = variances[is_heavy]
+    variances[is_heavy] = torch.where((bounds > 0) & ~(heavy <= bounds), bounds, heavy)
+    return variances
 
 
 def gains(first: int, count: int, tuned_sweeps: int) -> Tensor:

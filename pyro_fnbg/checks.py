@@ -152,7 +152,7 @@ def as_reals(value: object) -> NDArray[np.float64] | None:
 
 def _as_real(value: object) -> float:
     if not isinstance(value, Real):
-        raise TypeError(f"{type(value).__name__} is no real number")
+        raise TypeError
     return float(value)
 
 

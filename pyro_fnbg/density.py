@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyro
@@ -15,6 +15,7 @@ from torch.distributions import Independent
 from pyro_fnbg.batches import BatchPlan
 from pyro_fnbg.sites import Model, ModelSites
 from pyro_fnbg.step import ChainState
+from pyro_fnbg.supports import KnownSupport, check_support, is_pushed_forward, within_support
 
 __all__ = ["ModelDensity"]
 
@@ -25,9 +26,16 @@ class _Scorer(Messenger):
     A single handler instead of the usual pile, because it runs once for every block.
     """
 
-    def __init__(self, values: dict[str, Tensor], plan: BatchPlan, rows: Tensor | None) -> None:
+    def __init__(
+        self,
+        values: dict[str, Tensor],
+        supports: Mapping[str, KnownSupport],
+        plan: BatchPlan,
+        rows: Tensor | None,
+    ) -> None:
         super().__init__()
         self._values, self._rows, self._plate = values, rows, plan.plate
+        self._supports = supports
         # What the plate's own scale of N / n is multiplied by, so that the factor is left
         self._correction = plan.factor * plan.batch_size / plan.num_rows
         self.unseen = set(values)
@@ -58,20 +66,31 @@ class _Scorer(Messenger):
             frame.name == self._plate for frame in message["cond_indep_stack"]
         ):
             scale = scale * self._correction
-        self.log_probs[name] = _elementwise_log_prob(message, scale)
+        known, has_moved = self._supports.get(name), False
+        if known is not None and message["is_observed"]:
+            has_moved = not known.is_that_of(message["fn"])
+        elif known is not None:
+            check_support(name, known, message["fn"])
+        self.log_probs[name] = _elementwise_log_prob(message, scale, has_moved)
 
 
-def _elementwise_log_prob(message: Any, scale: float | Tensor) -> Tensor:
+def _elementwise_log_prob(message: Any, scale: float | Tensor, has_moved: bool) -> Tensor:
     """Score a site coordinate by coordinate where its distribution is independent over events.
 
     Pyro's own score sums a site's events in the parameters' type; single precision would then
     drown the change of one coordinate of a large weight matrix in rounding.
+
+    Without Pyro's checks some distributions give values off their support a finite density. The
+    map to the support and the check of the data at set-up leave two ways there: a support that
+    ``has_moved`` since, and a transformed distribution.
     """
     fn, mask, event_dims = message["fn"], message["mask"], 0
     while isinstance(fn, Independent):
         event_dims += fn.reinterpreted_batch_ndims
         fn = fn.base_dist
     log_prob: Tensor = fn.log_prob(message["value"], *message["args"], **message["kwargs"])
+    if has_moved or is_pushed_forward(fn):
+        log_prob = torch.where(within_support(fn, message["value"]), log_prob, -torch.inf)
     if isinstance(scale, Tensor):
         log_prob = log_prob * scale.reshape(scale.shape + (1,) * event_dims)
     elif scale != 1.0:
@@ -106,8 +125,14 @@ class ModelDensity:
         plan: BatchPlan,
     ) -> None:
         self._model, self._args, self._kwargs = model, args, kwargs
-        self._layout, self._plan = sites.layout, plan
+        self._layout, self._plan, self._supports = sites.layout, plan, sites.supports
         self._shapes: dict[str, torch.Size] | None = None
+        # Under names that no site has, or the terms of one of the two would be lost
+        self._jacobians: dict[str, str] = {}
+        for name in sites.constrain:
+            self._jacobians[name] = f"{name} (log Jacobian)"
+            while self._jacobians[name] in sites.supports:
+                self._jacobians[name] += "'"
         # The real line's transform is the identity: skipping it saves a third of a small model
         self._constrain = {
             name: bijection
@@ -137,10 +162,10 @@ class ModelDensity:
         for name, bijection in self._constrain.items():
             unconstrained = values[name]
             values[name] = bijection(unconstrained)
-            jacobians[f"{name} (log Jacobian)"] = bijection.log_abs_det_jacobian(
+            jacobians[self._jacobians[name]] = bijection.log_abs_det_jacobian(
                 unconstrained, values[name]
             )
-        scorer = _Scorer(values, self._plan, rows)
+        scorer = _Scorer(values, self._supports, self._plan, rows)
         # Pyro's checks raise where a candidate is impossible; here that is a matter of the density
         with torch.no_grad(), pyro.validation_enabled(False), scorer:
             self._model(*self._args, **self._kwargs)

@@ -107,12 +107,17 @@ def pick_draws(
     check_flag("group_by_chain", group_by_chain)
     if num_samples is not None:
         check_count("num_samples", num_samples, 1)
+    joined = dict(draws)
+    if not group_by_chain:
+        # Pyro's own selection cannot join the chains of a site without coordinates
+        joined = {name: value.flatten(0, 1).unsqueeze(0) for name, value in draws.items()}
     try:
-        return dict(select_samples(draws, num_samples, group_by_chain))
+        picked: dict[str, Tensor] = select_samples(joined, num_samples, True)
     except RuntimeError as error:
         raise MemoryError(
             f"num_samples must be so small that the draws fit into memory, got {num_samples}"
         ) from error
+    return picked if group_by_chain else {name: value[0] for name, value in picked.items()}
 
 
 def kept_chains(counts: Sequence[int]) -> tuple[list[int], int]:

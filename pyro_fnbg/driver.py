@@ -271,7 +271,8 @@ class MultiChainMCMC:
         """
         found: dict[str, Any] = {n: site_estimates(v) for n, v in self._drawn().items()}
         for entry in self._diagnostics[0]:
-            found[entry] = {
+            # A site may have the name of an entry
+            found[entry] = found.get(entry, {}) | {
                 f"chain {number}": report[entry] for number, report in enumerate(self._diagnostics)
             }
         return found

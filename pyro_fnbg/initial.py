@@ -15,6 +15,7 @@ from pyro_fnbg.checks import check_names, is_dense, shown
 from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.sites import Model, ModelSites, PlateRows
+from pyro_fnbg.supports import is_off_interval, sampled_support
 
 __all__ = [
     "GivenParams",
@@ -187,6 +188,7 @@ def given_position(
             position has probability zero on the first batch; names the sites.
     """
     expected = {site.name: site.shape for site in sites.layout.sites}
+    types = {site.name: site.dtype for site in sites.layout.sites}
     missing = [name for name in expected if name not in values]
     unknown = [name for name in values if name not in expected]
     if missing or unknown:
@@ -196,17 +198,27 @@ def given_position(
         )
     for name, shape in expected.items():
         value = values[name]
-        if not isinstance(value, Tensor) or not is_dense(value) or value.is_complex():
-            found = shown(value) if isinstance(value, Tensor) else type(value)
-            raise ValueError(f"initial_params[{name!r}] must be a tensor, got {found}")
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"initial_params[{name!r}] must be a tensor, got {type(value).__name__}"
+            )
+        if not is_dense(value) or value.is_complex() or value.dtype is torch.bool:
+            raise ValueError(
+                f"initial_params[{name!r}] must be a dense tensor of real numbers, got "
+                f"{value.dtype}, {value.layout}, on device {str(value.device)!r}"
+            )
         if tuple(value.shape) != shape:
             raise ValueError(
                 f"initial_params[{name!r}] must have the unconstrained shape {shape}, "
                 f"got {tuple(value.shape)}"
             )
-        if not bool(torch.isfinite(value).all()):
-            raise ValueError(f"initial_params[{name!r}] must be finite, got {shown(value)}")
-    position = sites.layout.flatten(values)
+        if not bool(torch.isfinite(value.to(types[name])).all()):
+            raise ValueError(
+                f"initial_params[{name!r}] must be finite as {types[name]}, got {shown(value)}"
+            )
+    position = sites.layout.flatten(
+        {site.name: values[site.name].to(site.device) for site in sites.layout.sites}
+    )
     at_fault = _impossible_sites(density, position, rows)
     if at_fault:
         raise ValueError(
@@ -245,6 +257,13 @@ def drawn_position(
     for _ in range(MAX_TRIES):
         with plate_rows, InitMessenger(checked_strategy):
             trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        for name in sites.constrain:
+            fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
+            if is_off_interval(fn, value):
+                raise ValueError(
+                    f"init_strategy gave latent site {name!r} values outside its interval "
+                    f"{sampled_support(fn)}, got {value.tolist()}"
+                )
         values = sites.unconstrain({n: trace.nodes[n]["value"] for n in sites.constrain})
         for site in sites.layout.sites:
             if tuple(values[site.name].shape) != site.shape:

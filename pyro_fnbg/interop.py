@@ -188,7 +188,7 @@ def _labels(dim: str, labels: object) -> NDArray[Any]:
     """Return labels as xarray takes them, or say that it would not."""
     try:
         if isinstance(labels, str) or not isinstance(labels, Sequence | np.ndarray | Tensor):
-            raise TypeError(f"{type(labels).__name__} is no list")
+            raise TypeError
         return np.asarray(labels)
     except (RuntimeError, TypeError, ValueError) as error:
         raise TypeError(f"coords[{dim!r}] must be a list of labels, got {shown(labels)}") from error

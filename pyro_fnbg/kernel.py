@@ -220,7 +220,7 @@ class FNBG(MCMCKernel):
     def initial_params(self) -> dict[str, Tensor]:
         """Unconstrained values where the chain starts, by site."""
         run = self._running()
-        return run.sites.layout.unflatten(run.position)
+        return run.sites.layout.unflatten(run.position.clone())
 
     @initial_params.setter
     def initial_params(self, params: Mapping[str, Tensor]) -> None:

@@ -10,6 +10,7 @@ from pyro_fnbg.diagnostics import (
     batch_noise_report,
     measure_batch_noise,
     warn_of_stuck_blocks,
+    warn_of_unbounded_blocks,
 )
 from pyro_fnbg.run import RunState
 
@@ -22,7 +23,7 @@ PROBED_CANDIDATES, MIN_PROBED_BATCHES = 200, 4
 def report(run: RunState, draws: DrawStatistics) -> dict[str, Any]:
     """Describe a chain's draws: target, acceptance, scales, and the noise of its batches.
 
-    Warns of blocks that hardly moved.
+    Warns of blocks that hardly moved, and of those that nothing bounds.
 
     Args:
         run: The chain's state after its last sweep.
@@ -30,6 +31,7 @@ def report(run: RunState, draws: DrawStatistics) -> dict[str, Any]:
     """
     partition, rates = run.partition, run.draws.rates
     warn_of_stuck_blocks(partition, run.draws)
+    warn_of_unbounded_blocks(partition, run.draws, run.tuned_sweeps)
     names = [block.name for block in partition.blocks]
     non_finite = dict(zip(names, run.draws.non_finite.tolist(), strict=True))
     found = {

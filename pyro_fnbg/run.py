@@ -13,6 +13,7 @@ from torch import Tensor
 from pyro_fnbg.adaptation import FIRST_SHARE, Tuning, gains, initial_scales
 from pyro_fnbg.batches import Batches, BatchPlan
 from pyro_fnbg.blocks import Partition
+from pyro_fnbg.buffers import refusing_changed_buffers
 from pyro_fnbg.checks import check_count
 from pyro_fnbg.config import Config, check_memory, check_scales, given_scales, targets_of_blocks
 from pyro_fnbg.density import ModelDensity
@@ -117,7 +118,8 @@ def start_run(
     warmup_steps = int(warmup_steps)
     model = config.model
     with _model_seed(key, 0), torch.no_grad():
-        sites = inspect_model(model, args, kwargs)
+        with refusing_changed_buffers():
+            sites = inspect_model(model, args, kwargs)
         plan = make_plan(
             sites,
             config.batch_size,

@@ -12,10 +12,18 @@ import torch
 from pyro import poutine
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
-from torch.distributions import biject_to, constraints
 
 from pyro_fnbg.layout import Layout, Site
-from pyro_fnbg.observations import check_observed
+from pyro_fnbg.observations import check_shape, check_values
+from pyro_fnbg.supports import (
+    KnownSupport,
+    bijection_of,
+    check_support,
+    is_point_mass,
+    is_real_space,
+    known_support,
+    sampled_support,
+)
 
 __all__ = [
     "DataPlate",
@@ -62,6 +70,7 @@ class ModelSites:
         layout: The latent sites in trace order.
         constrain: Map from unconstrained to constrained values, for each latent site.
         real_sites: Latent sites on the whole real space, whose map is the identity.
+        supports: Supports of the latent and the observed sites, as found.
         observed: Names of the observed sites that count (factors included, masked ones not).
         plates: The plates that hold observed sites, or are subsampled, by name.
         latents_in_plate: Latent sites inside each plate, by the plate's name.
@@ -70,6 +79,7 @@ class ModelSites:
     layout: Layout
     constrain: dict[str, Any]
     real_sites: frozenset[str]
+    supports: dict[str, KnownSupport]
     observed: tuple[str, ...]
     plates: dict[str, DataPlate] = field(default_factory=dict)
     latents_in_plate: dict[str, list[str]] = field(default_factory=dict)
@@ -122,8 +132,8 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """Run the model once from the prior and describe its sites.
 
     Raises:
-        ValueError: If there is nothing to sample, a latent site is discrete, or the data of an
-            observed site do not fit its distribution; each names the site.
+        ValueError: If there is nothing to sample, a latent site cannot be sampled, or the data of
+            an observed site do not fit its distribution; each names the site.
     """
     with _IndexSites() as index_sites:
         try:
@@ -141,14 +151,16 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             continue
         if site["is_observed"]:
             if not site["infer"].get("_deterministic") and site["mask"] is not False:
-                check_observed(site)
+                check_shape(site)
                 observed[name] = site
         else:
             latents[name] = site
     _check_latents(latents, observed)
+    supports = {name: known_support(site["fn"]) for name, site in (latents | observed).items()}
+    check_values(observed, supports, lambda: poutine.trace(model).get_trace(*args, **kwargs))
     sites, constrain = [], {}
     for name, site in latents.items():
-        constrain[name] = biject_to(site["fn"].support)
+        constrain[name] = bijection_of(site)
         value = constrain[name].inv(site["value"])
         sites.append(Site(name, tuple(value.shape), value.dtype, value.device))
     in_plate: dict[str, list[str]] = {}
@@ -157,12 +169,12 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             in_plate.setdefault(frame.name, []).append(name)
     plates = _data_plates(observed, index_sites.found)
     real_sites = frozenset(
-        name for name, site in latents.items() if _is_real_space(site["fn"].support)
+        name for name, site in latents.items() if is_real_space(sampled_support(site["fn"]))
     )
     layout = Layout(tuple(sites))
     if layout.num_params == 0:
         raise ValueError(f"the latent sites {sorted(latents)} are empty: nothing to sample")
-    return ModelSites(layout, constrain, real_sites, tuple(observed), plates, in_plate)
+    return ModelSites(layout, constrain, real_sites, supports, tuple(observed), plates, in_plate)
 
 
 def _data_plates(
@@ -193,8 +205,25 @@ def _check_latents(latents: Mapping[str, Any], observed: Mapping[str, Any]) -> N
         if site["fn"].support.is_discrete:
             raise ValueError(
                 f"latent site {name!r} is discrete ({type(site['fn']).__name__}): FNBG samples "
-                "continuous sites only; sum the site out of the model, or give it data"
+                "continuous sites only; sum the site out of the model, or if it is the response, "
+                "pass its data to run()"
             )
+        if is_point_mass(site["fn"]):
+            raise ValueError(
+                f"latent site {name!r} has all its mass on one value (Delta), so no step can be "
+                f"accepted: write pyro.deterministic({name!r}, value), or give the site data"
+            )
+        if site["value"].dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"latent site {name!r} has values of type {site['value'].dtype}, must be "
+                "torch.float32 or torch.float64: half precision would round steps and log ratios "
+                "away; build the site's distribution from tensors of these types"
+            )
+    if not observed and all(site["mask"] is False for site in latents.values()):
+        raise ValueError(
+            f"masks hide every site of the model, {sorted(latents)} among them: it has no density "
+            "to sample from; unmask the priors or the data"
+        )
     if not observed:
         warnings.warn(
             "the model has no observed data and no factor, so the chain samples the prior of "
@@ -220,7 +249,7 @@ def prior_draws(
         ValueError: If the set of latent sites, the shape or the support of one changes between
             draws; names the site.
     """
-    probes = {name: _support_probe(sites, name, c) for name, c in sites.constrain.items()}
+    shapes = {site.name: site.shape for site in sites.layout.sites}
     positions = []
     for _ in range(num_draws):
         with plate_rows:
@@ -232,7 +261,7 @@ def prior_draws(
             and not site["is_observed"]
             and not isinstance(site["fn"], _Subsample)
         }
-        changed = sorted(set(latents) ^ set(probes))
+        changed = sorted(set(latents) ^ set(shapes))
         if changed:
             raise ValueError(
                 f"the set of latent sites depends on sampled values: {changed} came or went "
@@ -240,28 +269,12 @@ def prior_draws(
             )
         values = {}
         for name, site in latents.items():
-            bijection = biject_to(site["fn"].support)
-            probe = _support_probe(sites, name, bijection)
-            if probe.shape != probes[name].shape or not torch.equal(probe, probes[name]):
+            check_support(name, sites.supports[name], site["fn"])
+            values[name] = sites.constrain[name].inv(site["value"])
+            if tuple(values[name].shape) != shapes[name]:
                 raise ValueError(
-                    f"the support of latent site {name!r} depends on another site or on chance "
-                    f"({site['fn'].support} here): FNBG needs a fixed support; write the site as a "
-                    "function of one with a fixed support, such as a scaled unit interval"
+                    f"the shape of latent site {name!r} depends on another site or on chance: "
+                    f"unconstrained, it was {shapes[name]} and is now {tuple(values[name].shape)}"
                 )
-            values[name] = bijection.inv(site["value"])
         positions.append(sites.layout.flatten(values))
     return torch.stack(positions)
-
-
-def _support_probe(sites: ModelSites, name: str, bijection: Any) -> Tensor:
-    """Map one fixed unconstrained value, which tells two supports apart."""
-    site = next(site for site in sites.layout.sites if site.name == name)
-    value: Tensor = bijection(torch.full(site.shape, 0.5, dtype=site.dtype, device=site.device))
-    return value
-
-
-def _is_real_space(support: Any) -> bool:
-    """Tell by the support, since a transform's codomain may claim more than it reaches."""
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support is constraints.real

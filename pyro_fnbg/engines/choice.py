@@ -165,9 +165,11 @@ def _terms(
     density: ModelDensity, position: Tensor, rows: Tensor | None, observed: Sequence[str]
 ) -> _Terms:
     terms = density.site_terms(position, rows)
+    # Where masks hide all data, or all priors, there is still something to join
+    nothing = torch.zeros(0, dtype=torch.float64, device=position.device)
     of_data = [term.reshape(-1).double() for name, term in terms.items() if name in observed]
     others = [term.reshape(-1).double() for name, term in terms.items() if name not in observed]
-    return _Terms(torch.cat(others), torch.cat(of_data))
+    return _Terms(torch.cat([nothing, *others]), torch.cat([nothing, *of_data]))
 
 
 def _agree(ratio: float, before: _Terms, after: _Terms, dtype: torch.dtype, factor: float) -> bool:

@@ -49,8 +49,6 @@ class FusedEngine:
         if network.inputs.device.type != "cpu":
             raise NotFeedforward(f"its data are on {network.inputs.device}, not on the CPU")
         dtype = network.inputs.dtype
-        if dtype not in (torch.float32, torch.float64):
-            raise NotFeedforward(f"its parameters are of {dtype}, not of float32 or float64")
         self._plan = make_plan(network, partition)
         self._data = make_data(network)
         self._works: list[Work] = []

@@ -131,8 +131,6 @@ def read_network(
     layout = sites.layout
     if not layout.is_uniform:
         raise NotFeedforward("its latent sites have several dtypes")
-    if layout.dtype not in (torch.float32, torch.float64):
-        raise NotFeedforward(f"its parameters are of {layout.dtype}, not of float32 or float64")
     _check_statement(net, layout)
     names = [f"{layer}.{kind}" for layer in net.layers for kind in ("weight", "bias")]
     shapes = {site.name: site.shape for site in layout.sites}
@@ -297,7 +295,5 @@ def _labels(
             f"observed site {name!r} must have {columns} value(s) for each of the {rows} rows of "
             f"inputs that feedforward() gives, got shape {tuple(labels.shape)}"
         )
-    if net.likelihood == "categorical":
-        return labels.reshape(rows).long()
-    labels = labels.to(net.inputs.dtype)
-    return labels.reshape(rows, columns) if net.likelihood == "normal" else labels.reshape(rows)
+    labels = labels.reshape((rows, columns) if net.likelihood == "normal" else (rows,))
+    return labels.long() if net.likelihood == "categorical" else labels.to(net.inputs.dtype)

@@ -56,7 +56,7 @@ def _pieces(node: ast.expr, scope: ast.AST, functions: dict[str, ast.FunctionDef
     """Yield the fixed parts of a text and a gap for each value in it.
 
     A name stands for the text that the function last gave it above, a call of one of the module's
-    functions for what that function returns; everything else is a value.
+    functions for the text that it returns; everything else is a value.
     """
     match node:
         case ast.Constant(value=str(text)):
@@ -85,6 +85,7 @@ def _pieces(node: ast.expr, scope: ast.AST, functions: dict[str, ast.FunctionDef
                 for line in ast.walk(functions[name])
                 if isinstance(line, ast.Return) and line.value is not None
             ]
-            yield from _pieces(returned[-1], functions[name], functions)
+            is_one_text = len(returned) == 1 and isinstance(returned[0], ast.JoinedStr)
+            yield from _pieces(returned[0], functions[name], functions) if is_one_text else GAP
         case _:
             yield GAP
