@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_fnbg.checks import check_count, check_names, shown
+from pyro_fnbg.checks import check_count, check_names, is_list, shown
 
 __all__ = ["Block", "Partition", "first_few"]
 
@@ -104,11 +104,7 @@ class Partition:
 
     def __post_init__(self) -> None:
         """Check that the blocks cover all coordinates exactly once."""
-        if (
-            not isinstance(self.blocks, Sequence)
-            or isinstance(self.blocks, str)
-            or not all(isinstance(block, Block) for block in self.blocks)
-        ):
+        if not is_list(self.blocks) or not all(isinstance(one, Block) for one in self.blocks):
             raise TypeError(f"blocks must be a sequence of Block, got {shown(self.blocks)}")
         check_count("num_params", self.num_params, 1)
         object.__setattr__(self, "num_params", int(self.num_params))

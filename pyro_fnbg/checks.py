@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from numbers import Integral, Real
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ __all__ = [
     "check_names",
     "is_count",
     "is_dense",
+    "is_list",
     "shown",
 ]
 
@@ -90,14 +92,20 @@ def check_flag(name: str, value: object) -> None:
         raise ValueError(f"{name} must be True or False, got {shown(value)}")
 
 
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether something is a sequence: text and bytes, of letters and numbers, are not meant so."""
+    return isinstance(value, Sequence) and not isinstance(
+        value, str | bytes | bytearray | memoryview
+    )
+
+
 def check_names(name: str, value: object, what: str) -> None:
     """Check a list of names: one text would be taken for its letters.
 
     Raises:
         TypeError: If it is something else.
     """
-    is_list = isinstance(value, Sequence) and not isinstance(value, str)
-    if not is_list or not all(isinstance(entry, str) for entry in value):  # type: ignore[attr-defined]
+    if not is_list(value) or not all(isinstance(entry, str) for entry in value):
         raise TypeError(f"{name} must be a list of {what}, got {shown(value)}")
 
 

@@ -20,6 +20,7 @@ from pyro_fnbg.checks import (
     check_flag,
     check_names,
     is_count,
+    is_list,
     shown,
 )
 from pyro_fnbg.engines.choice import ENGINE_NAMES
@@ -70,7 +71,7 @@ class Config:
         """Turn whole numbers into Python's: NumPy's small ones overflow in products and sums."""
         for name in ("parts", "max_block_size", "batch_size", "thin"):
             value = getattr(self, name)
-            if is_count(value, 0):
+            if is_count(value, 1):
                 object.__setattr__(self, name, int(value))
 
 
@@ -145,7 +146,7 @@ def _are_positive(scale: float | Sequence[float]) -> bool:
     if numbers is None or numbers.ndim > 1 or numbers.size == 0:
         return False
     # True would count as 1, and does in an array, where it cannot be told any more
-    entries = scale if isinstance(scale, Sequence) else [scale]
+    entries = scale if is_list(scale) else [scale]
     if any(isinstance(entry, bool) or _has_bools(entry) for entry in entries):
         return False
     return bool(((numbers > 0) & np.isfinite(numbers)).all())

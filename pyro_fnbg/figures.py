@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pyro_fnbg.checks import as_finite, as_reals, check_names, shown
+from pyro_fnbg.checks import as_finite, as_reals, check_names, is_list, shown
 
 __all__ = [
     "COLOURS",
@@ -123,8 +123,7 @@ def checked_titles(titles: Sequence[str] | None, count: int, word: str = "chain"
     """Return one title each, numbered ones if there are none."""
     if titles is None:
         return [f"{word} {number}" for number in range(1, count + 1)]
-    is_listed = isinstance(titles, Sequence) and not isinstance(titles, str)
-    if not is_listed or len(titles) != count or not all(isinstance(t, str) for t in titles):
+    if not is_list(titles) or len(titles) != count or not all(isinstance(t, str) for t in titles):
         raise ValueError(f"titles must hold {count} texts, got {shown(titles)}")
     return titles
 
@@ -141,8 +140,11 @@ def checked_levels(levels: Mapping[str, float] | None) -> dict[str, float]:
 
 def common_nodes(rates: Sequence[Mapping[str, float]]) -> list[str]:
     """Return the nodes of all chains, and check their rates."""
-    is_listed = isinstance(rates, Sequence) and len(rates) > 0
-    if not is_listed or not all(isinstance(by_node, Mapping) and by_node for by_node in rates):
+    if (
+        not is_list(rates)
+        or len(rates) == 0
+        or not all(isinstance(by_node, Mapping) and by_node for by_node in rates)
+    ):
         raise ValueError(
             f"rates must hold one mapping from nodes to rates per chain, got {shown(rates)}"
         )

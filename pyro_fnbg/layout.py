@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from pyro_fnbg.checks import is_count, is_dense, shown
+from pyro_fnbg.checks import is_count, is_dense, is_list, shown
 
 __all__ = ["Layout", "Site"]
 
@@ -72,9 +72,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Check that there are sites, each with a name of its own."""
-        are_sites = isinstance(self.sites, Sequence) and all(
-            isinstance(site, Site) for site in self.sites
-        )
+        are_sites = is_list(self.sites) and all(isinstance(site, Site) for site in self.sites)
         if not are_sites or not self.sites:
             raise TypeError(f"sites must be one or more Site, got {shown(self.sites)}")
         object.__setattr__(self, "sites", tuple(self.sites))

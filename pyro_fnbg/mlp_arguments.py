@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 
-from pyro_fnbg.checks import as_finite, is_count, shown
+from pyro_fnbg.checks import as_finite, is_count, is_list, shown
 from pyro_fnbg.structure import ACTIVATIONS, Activation
 
 __all__ = [
@@ -23,8 +23,7 @@ LARGEST, SMALLEST_SCALE = 1e18, 1e-18
 
 def checked_widths(widths: Sequence[int]) -> tuple[int, ...]:
     """Return the widths, if they are two or more positive integers."""
-    listed = isinstance(widths, Sequence) and len(widths) >= 2
-    if not listed or not all(is_count(width, 1) for width in widths):
+    if not is_list(widths) or len(widths) < 2 or not all(is_count(width, 1) for width in widths):
         raise ValueError(f"widths must be two or more positive integers, got {shown(widths)}")
     return tuple(map(int, widths))
 
@@ -33,7 +32,7 @@ def per_layer(name: str, value: float | Sequence[float], layers: int) -> tuple[f
     """Return one number a layer, of one number or one a layer."""
     is_scale = name.endswith("scale")
     lowest = SMALLEST_SCALE if is_scale else -LARGEST
-    entries = value if isinstance(value, Sequence) else (value,) * layers
+    entries = value if is_list(value) else (value,) * layers
     numbers = [number for number in map(as_finite, entries) if number is not None]
     if not len(entries) == len(numbers) == layers or not all(
         lowest <= number <= LARGEST for number in numbers
@@ -50,10 +49,7 @@ def checked_activations(
     activation: Activation | Sequence[Activation], hidden_layers: int
 ) -> tuple[Activation, ...]:
     """Return one activation a hidden layer, of one or one a hidden layer."""
-    if isinstance(activation, str) or not isinstance(activation, Sequence):
-        entries: Sequence[Activation] = [activation] * hidden_layers
-    else:
-        entries = activation
+    entries = activation if is_list(activation) else [activation] * hidden_layers
     known = all(
         callable(entry) or (isinstance(entry, str) and entry in ACTIVATIONS) for entry in entries
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
 from pyro_fnbg.batches import BatchPlan
-from pyro_fnbg.checks import as_finite, shown
+from pyro_fnbg.checks import as_finite, is_list, shown
 from pyro_fnbg.layout import Layout
 from pyro_fnbg.rows import observed_values
 from pyro_fnbg.sites import Model, ModelSites
@@ -180,8 +179,7 @@ def _check_statement(net: Feedforward, layout: Layout) -> None:
     """Check what the model states against the shapes of its sites."""
     shapes = {site.name: site.shape for site in layout.sites}
     found = f"the latent sites are {shapes}"
-    are_names = isinstance(net.layers, Sequence) and not isinstance(net.layers, str)
-    if not are_names or not net.layers or not all(isinstance(n, str) for n in net.layers):
+    if not is_list(net.layers) or not net.layers or not all(isinstance(n, str) for n in net.layers):
         raise ValueError(f"feedforward() must name its layers, got layers={shown(net.layers)}")
     below = None
     for layer in net.layers:
@@ -220,8 +218,7 @@ def _check_statement(net: Feedforward, layout: Layout) -> None:
 
 
 def _check_names(net: Feedforward) -> None:
-    are_listed = isinstance(net.activations, Sequence) and not isinstance(net.activations, str)
-    if not are_listed or len(net.activations) != len(net.layers) - 1:
+    if not is_list(net.activations) or len(net.activations) != len(net.layers) - 1:
         raise ValueError(
             f"feedforward() must give one activation a hidden layer, {len(net.layers) - 1}, "
             f"got {shown(net.activations)}"

@@ -61,8 +61,9 @@ def is_share(value):
 
 
 def are_points(value):
+    """Whether something is places of data; of another number than there are labels, perhaps."""
     found = numbers(value, 2)
-    return found is not None and found.shape == (1, 2) and (np.abs(found) <= 1e100).all()
+    return found is not None and found.shape[1] == 2 and (np.abs(found) <= 1e100).all()
 
 
 def are_labels(value):

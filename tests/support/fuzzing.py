@@ -47,6 +47,9 @@ FOUND = (
     Fraction(3, 2),
     Decimal("0.5"),
     NotImplemented,
+    b"\x01\x02",
+    b"",
+    np.int64(0),
 )
 
 reals = st.one_of(
