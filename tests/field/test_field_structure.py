@@ -25,7 +25,7 @@ def factor_model(y):
 
 @each_driver
 def test_a_factor_counts_once(run):
-    draws = by_chain(run(FNBG(factor_model), Y, draws=700, warmup=150))["mean"]
+    draws = by_chain(run(FNBG(factor_model), Y, draws=1000, warmup=200))["mean"]
     precision = 25 + 0.01
     centre = float(Y.sum()) / precision
     assert_expectation(draws, centre)
