@@ -57,7 +57,7 @@ def test_steps_too_small_for_single_precision_are_made_in_double(run):
         mean = pyro.sample("mean", dist.Normal(centre, 1.0))
         pyro.sample("y", dist.Normal(mean, 0.01), obs=y)
 
-    mcmc = run(FNBG(model), centre + 0.5, draws=1500, warmup=300)
+    mcmc = run(FNBG(model), centre + 0.5, draws=800, warmup=150)
     assert_expectation(mcmc.get_samples(group_by_chain=True)["mean"] - centre, 0.5 / 1.0001)
 
 
