@@ -137,14 +137,18 @@ def _trace(
 
 def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor) -> str:
     """Find the only site that `samples` leaves open, and check the samples on the way."""
-    trace = _trace(model, samples, 0, x)
-    sites = {
-        name: site
-        for name, site in trace.nodes.items()
-        if site["type"] == "sample" and not site_is_subsample(site)
-    }
-    if unknown := sorted(samples.keys() - sites.keys()):
-        raise ValueError(f"samples holds {unknown}, which the model does not sample: {list(sites)}")
+    try:
+        trace = _trace(model, samples, 0, x)
+    except Exception as error:
+        # A model that cannot run with these samples may run from its prior, which says why
+        try:
+            trace = _trace(model, {}, 0, x)
+        except Exception:
+            raise error from None
+        _check_samples(samples, _sites(trace))
+        raise
+    sites = _sites(trace)
+    _check_samples(samples, sites)
     # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.
     drawn = [name for name, site in sites.items() if not site["is_observed"]]
     if len(drawn) != 1:
@@ -152,15 +156,31 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
             "samples must hold every latent site of the model and not its response, one site of "
             f"the model called without labels; left open are {drawn}"
         )
-    for name, value in samples.items():
-        expected = cast("TorchDistributionMixin", sites[name]["fn"]).shape()
-        if value.shape[1:] != expected:
-            raise ValueError(
-                f"samples[{name!r}] must have shape (draws, ...), with {tuple(expected)} after the "
-                f"draws; got {tuple(value.shape)}"
-            )
     _class_probabilities(drawn[0], sites[drawn[0]]["fn"], len(x))
     return drawn[0]
+
+
+def _sites(trace: poutine.Trace) -> dict[str, Any]:
+    return {
+        name: site
+        for name, site in trace.nodes.items()
+        if site["type"] == "sample" and not site_is_subsample(site)
+    }
+
+
+def _check_samples(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
+    """Check that each entry of the samples is draws of a site of the model."""
+    if unknown := sorted(samples.keys() - sites.keys()):
+        raise ValueError(f"samples holds {unknown}, which the model does not sample: {list(sites)}")
+    for name, value in samples.items():
+        expected = tuple(cast("TorchDistributionMixin", sites[name]["fn"]).shape())
+        if value.shape[1:] != expected:
+            is_grouped = value.shape[2:] == expected
+            advice = ": put the draws of all chains in one dimension" if is_grouped else ""
+            raise ValueError(
+                f"samples[{name!r}] must have shape (draws, ...), with {expected} after the "
+                f"draws; got {tuple(value.shape)}{advice}"
+            )
 
 
 def _class_probabilities(name: str, distribution: object, num_rows: int) -> Tensor:

@@ -14,6 +14,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
+from pyro_fnbg.arguments import described
 from pyro_fnbg.layout import Layout, Site
 from pyro_fnbg.observations import check_observed
 
@@ -134,6 +135,10 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
                 "to scale its proposals, so every latent site needs a distribution with sample()"
             )
             raise
+        except Exception as error:
+            # Whose words are the model's own, or those of what it calls
+            error.add_note(f"FNBG ran the model with {described(model, args, kwargs)}")
+            raise
     latents: dict[str, Any] = {}
     observed: dict[str, Any] = {}
     for name, site in trace.nodes.items():
@@ -223,8 +228,15 @@ def prior_draws(
     probes = {name: _support_probe(sites, name, c) for name, c in sites.constrain.items()}
     positions = []
     for _ in range(num_draws):
-        with plate_rows:
-            trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        try:
+            with plate_rows:
+                trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        except Exception as error:
+            error.add_note(
+                "the model ran with the same arguments before, at other values of its latent sites "
+                "(data that it can read only once, such as an iterator, are gone by then)"
+            )
+            raise
         latents = {
             name: site
             for name, site in trace.nodes.items()
