@@ -169,6 +169,11 @@ def _dataset(
             )
         variables[name] = (names, array)
         sizes |= zip(names, array.shape, strict=True)
+    if shared := sorted(variables.keys() & sizes.keys()):
+        raise ValueError(
+            f"sites {shared} have the names of dimensions {list(sizes)}, which xarray does not "
+            "allow: give other names to the sites, or by dims= to dimensions of the model's own"
+        )
     labels = {dim: coords.get(dim, np.arange(size)) for dim, size in sizes.items()}
     for dim, size in sizes.items():
         if len(labels[dim]) != size:
