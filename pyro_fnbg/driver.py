@@ -140,22 +140,25 @@ class MultiChainMCMC:
             RuntimeError: If a worker process dies.
         """
         args = tuple(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)
-        self._args, self._kwargs = args, kwargs
-        self._samples, self._kept, self.is_complete = None, None, False
-        self._diagnostics = []
         seed = next_key(None, None).key.seed
         keys = [ChainKey(seed, chain) for chain in range(self._asked[0])]
         # As in Pyro's driver: no outer handlers, and no checks of values that are out of range
         with poutine.block(), pyro.validation_enabled(False):
             if self._chain_method == "processes":
-                self._run_in_processes(keys)
+                # What does not fit is found here, before any worker is started
+                self._run_in_processes(self._start(args, kwargs, keys[:1])[0], keys)
             else:
-                self._run_here(keys)
+                self._run_here(self._start(args, kwargs, keys))
 
-    def _start(self, keys: Sequence[ChainKey]) -> list[RunState]:
+    def _start(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], keys: Sequence[ChainKey]
+    ) -> list[RunState]:
         starts = self._initial_params[: len(keys)]
-        runs = start_chains(self._config, self.warmup_steps, self._args, self._kwargs, starts, keys)
+        runs = start_chains(self._config, self.warmup_steps, args, kwargs, starts, keys)
         check_save_params(self._save_params, runs[0].sites.layout, False)
+        # Only now: what is refused leaves an earlier run's draws alone
+        self._args, self._kwargs = args, kwargs
+        self._samples, self._kept, self._diagnostics, self.is_complete = None, None, [], False
         self.kernel.hold(runs[0], DrawStatistics(runs[0].partition))
         return runs
 
@@ -163,8 +166,7 @@ class MultiChainMCMC:
         size = self._asked[0], self.warmup_steps, self._num_sweeps
         return Progress(*size, DrawStatistics(run.partition), self._disable_progbar)
 
-    def _run_here(self, keys: Sequence[ChainKey]) -> None:
-        runs = self._start(keys)
+    def _run_here(self, runs: Sequence[RunState]) -> None:
         draws = Draws(runs[0].sites, self._save_params, *self._asked)
         suffixes = [f" [{chain}]" if len(runs) > 1 else "" for chain in range(len(runs))]
         collector = Collector(self.kernel, runs, draws, self._hook_fn, suffixes)
@@ -188,9 +190,7 @@ class MultiChainMCMC:
         )
         return (piece for pieces in alone for piece in pieces)
 
-    def _run_in_processes(self, keys: Sequence[ChainKey]) -> None:
-        # What does not fit is found here, before any worker is started
-        run = self._start(keys[:1])[0]
+    def _run_in_processes(self, run: RunState, keys: Sequence[ChainKey]) -> None:
         draws = Draws(run.sites, self._save_params, *self._asked)
         reports: dict[int, dict[str, Any]] = {}
         errors: list[BaseException] = []

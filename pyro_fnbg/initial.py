@@ -1,4 +1,4 @@
-"""Where a chain starts, and whether the model is fit to be sampled."""
+"""Where a chain starts, and what of it is kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pyro_fnbg.supports import is_off_interval, sampled_support
 
 __all__ = [
     "GivenParams",
-    "check_density",
     "check_save_params",
     "drawn_position",
     "given_position",
@@ -28,39 +27,6 @@ __all__ = [
 ]
 
 MAX_TRIES = 100
-
-
-def check_density(
-    density: ModelDensity, sites: ModelSites, position: Tensor, rows: Tensor | None
-) -> None:
-    """Check that the log density is a function of the position and the rows alone.
-
-    The two evaluations follow each other on one random stream: a model that draws its own
-    minibatch, dropout or other noise then gives two values.
-
-    Raises:
-        ValueError: If observed data disappeared since the first run of the model, or a site's log
-            density differs between two evaluations; names the sites.
-    """
-    first = density.site_terms(position, rows)
-    second = density.site_terms(position, rows)
-    lost = sorted(set(sites.observed) - set(first))
-    if lost:
-        raise ValueError(
-            f"sites {lost} came or went between two runs of the model: its sites must be the "
-            "same every time (a one-shot iterator as data is empty after the first run)"
-        )
-    differing = [
-        name
-        for name, term in first.items()
-        if not torch.allclose(term, second[name], rtol=1e-5, equal_nan=True)
-    ]
-    if differing:
-        raise ValueError(
-            f"the log density of {differing} differs between two runs at the same position and "
-            "rows, so the model draws random numbers of its own (a minibatch, dropout): give the "
-            "rows a pyro.plate and let FNBG(batch_size=...) draw the minibatches"
-        )
 
 
 class GivenParams(NamedTuple):

@@ -150,8 +150,7 @@ def _check_run(mcmc: Any) -> None:
 
 
 def _check_names(argument: str, given: Mapping[str, Any], known: set[Any]) -> None:
-    unknown = [name for name in given if name not in known]
-    if unknown:
+    if unknown := [name for name in given if name not in known]:
         raise ValueError(f"{argument} has entries for {shown(unknown)}; there are {sorted(known)}")
 
 
@@ -177,6 +176,11 @@ def _dataset(
             )
         variables[name] = (names, array)
         sizes |= zip(names, array.shape, strict=True)
+    if shared := sorted(variables.keys() & sizes.keys()):
+        raise ValueError(
+            f"sites {shared} have the names of dimensions {list(sizes)}, which xarray does not "
+            "allow: give other names to the sites, or by dims= to dimensions of the model's own"
+        )
     labels = {dim: coords.get(dim, np.arange(size)) for dim, size in sizes.items()}
     for dim, size in sizes.items():
         if np.shape(_labels(dim, labels[dim])) != (size,):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
 
 import pyro.distributions as dist
@@ -11,36 +12,98 @@ from torch import Tensor
 
 from pyro_fnbg.supports import KnownSupport
 
-__all__ = ["check_shape", "check_values"]
+__all__ = ["check_form", "check_values"]
 
 
-def check_shape(site: Any) -> None:
+def check_form(site: Any) -> None:
     """Check an observed site of a trace: no silent broadcasting.
 
     Pyro's own checks are off under ``MCMC``, where such data would give a likelihood of rows times
     rows.
 
     Raises:
+        TypeError: If the data are neither a tensor nor a number that the distribution can score.
         ValueError: Naming the site, the shapes and what is allowed.
     """
-    fn, value = site["fn"], site["value"]
+    value = site["value"]
     if not isinstance(value, Tensor):
-        return
+        _check_scored(site)
+    elif value.is_complex():
+        raise ValueError(f"observed site {site['name']!r} must have real data, got {value.dtype}")
+    else:
+        _check_shape(site)
+
+
+def _check_shape(site: Any) -> None:
+    fn, value = site["fn"], site["value"]
     data_shape = value.shape[: value.dim() - fn.event_dim]
     fits = value.shape[len(data_shape) :] == fn.event_shape
-    joint = data_shape
-    if fits:
-        joint = torch.broadcast_shapes(data_shape, fn.batch_shape)
+    outcome = "they do not fit together"
+    joint = _broadcast(data_shape, fn.batch_shape) if fits else None
+    if joint is not None:
         # One value for all is a statement; several, repeated along a dimension, are an accident
         padded = (1,) * (len(joint) - len(data_shape)) + tuple(data_shape)
-        fits = padded == tuple(joint) or value.numel() <= 1
-    if not fits:
+        fits = padded == joint or value.dim() == 0
+        outcome = f"they would be broadcast to {joint}, so that rows count more than once"
+    if not fits or joint is None:
         raise ValueError(
             f"observed site {site['name']!r} has data of shape {tuple(value.shape)} and a "
             f"distribution of batch shape {tuple(fn.batch_shape)} and event shape "
-            f"{tuple(fn.event_shape)}: they would be broadcast to {tuple(joint)}, so that rows "
-            "count more than once; give both the same shape (squeeze or unsqueeze one)"
+            f"{tuple(fn.event_shape)}: {outcome}; {_shape_advice(site)}"
         )
+    if isinstance(fn, dist.Unit):
+        _check_factor_shape(site)
+
+
+def _broadcast(one: torch.Size, other: torch.Size) -> tuple[int, ...] | None:
+    """Join two shapes, where they can be."""
+    try:
+        return tuple(torch.broadcast_shapes(one, other))
+    except RuntimeError:
+        return None
+
+
+def _shape_advice(site: Any) -> str:
+    fn, value = site["fn"], site["value"]
+    if isinstance(fn, dist.Categorical) and value.shape == fn.logits.shape:
+        return "these look like one-hot rows, so give their class numbers, argmax(-1)"
+    plates = [
+        f"; plate {frame.name!r} has {frame.size} rows on dimension {frame.dim}"
+        for frame in site["cond_indep_stack"]
+        if frame.vectorized
+    ]
+    return "give both the same shape (squeeze or unsqueeze one)" + "".join(plates)
+
+
+def _check_factor_shape(site: Any) -> None:
+    """Refuse a factor that has a plate's rows on a second dimension."""
+    plates = [frame for frame in site["cond_indep_stack"] if frame.vectorized]
+    taken, shape = {frame.dim for frame in plates}, site["fn"].batch_shape
+    others = [size for dim, size in enumerate(shape, -len(shape)) if dim not in taken]
+    for frame in plates:
+        if frame.size > 1 and frame.size in others:
+            raise ValueError(
+                f"factor {site['name']!r} has shape {tuple(shape)} inside plate {frame.name!r} of "
+                f"{frame.size} rows, so that rows count more than once: give it one entry a row, "
+                f"on dimension {frame.dim} (squeeze or unsqueeze what it is made of)"
+            )
+
+
+def _check_scored(site: Any) -> None:
+    """Leave numbers to the distribution, and refuse what it cannot score."""
+    fn, value = site["fn"], site["value"]
+    try:
+        if isinstance(value, Real):
+            fn.log_prob(value)
+            return
+    except ValueError:
+        return  # a check that is off under MCMC
+    except (AttributeError, TypeError):
+        pass
+    raise TypeError(
+        f"observed site {site['name']!r} must have its data in a tensor, got "
+        f"{type(value).__name__} for {type(fn).__name__}: convert them by torch.as_tensor"
+    )
 
 
 def check_values(

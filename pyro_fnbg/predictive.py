@@ -144,13 +144,15 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
     try:
         sites = _sites(_trace(model, samples, 0, x))
     except Exception as error:
-        # Values of a wrong shape end anywhere in the model's own arithmetic
-        _explain(model, samples, x, error)
+        # A model that cannot run with these samples may run from its prior, which says why
+        try:
+            sites = _sites(_trace(model, {}, 0, x))
+        except Exception:
+            raise error from None
+        _check_samples(samples, sites)
+        _check_dtypes(samples, sites)
         raise
-    if unknown := [name for name in samples if name not in sites]:
-        raise ValueError(
-            f"samples holds {shown(unknown)}, which the model does not sample: {list(sites)}"
-        )
+    _check_samples(samples, sites)
     # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.
     drawn = [name for name, site in sites.items() if not site["is_observed"]]
     if len(drawn) != 1:
@@ -158,7 +160,6 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
             "samples must hold every latent site of the model and not its response, one site of "
             f"the model called without labels; left open are {drawn}"
         )
-    _check_shapes(samples, sites)
     _class_probabilities(drawn[0], sites[drawn[0]]["fn"], len(x))
     return drawn[0]
 
@@ -171,36 +172,32 @@ def _sites(trace: poutine.Trace) -> dict[str, Any]:
     }
 
 
-def _check_shapes(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
+def _check_samples(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
+    """Check that each entry of the samples is draws of a site of the model."""
+    if unknown := [name for name in samples if name not in sites]:
+        raise ValueError(
+            f"samples holds {shown(unknown)}, which the model does not sample: {list(sites)}"
+        )
     for name, value in samples.items():
-        expected = cast("TorchDistributionMixin", sites[name]["fn"]).shape()
+        expected = tuple(cast("TorchDistributionMixin", sites[name]["fn"]).shape())
         if value.shape[1:] != expected:
+            is_grouped = value.shape[2:] == expected
+            advice = ": put the draws of all chains in one dimension" if is_grouped else ""
             raise ValueError(
-                f"samples[{name!r}] must have shape (draws, ...), with {tuple(expected)} after the "
-                f"draws; got {tuple(value.shape)}"
+                f"samples[{name!r}] must have shape (draws, ...), with {expected} after the "
+                f"draws; got {tuple(value.shape)}{advice}"
             )
 
 
-def _explain(
-    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor, error: Exception
-) -> None:
-    """Say so where a model fails because the samples are not like its own prior draws."""
-    try:
-        sites = _sites(_trace(model, {}, 0, x))
-    except Exception:
-        return  # the samples are not to blame
-    known = {name: value for name, value in samples.items() if name in sites}
-    try:
-        _check_shapes(known, sites)
-    except ValueError as refusal:
-        raise refusal from error
-    for name, value in known.items():
+def _check_dtypes(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
+    """Check that the samples have the types of the model's own draws."""
+    for name, value in samples.items():
         dtype = sites[name]["value"].dtype
         if value.dtype != dtype:
             raise ValueError(
                 f"samples[{name!r}] must be of {dtype}, as the model's own on this x; got "
                 f"{value.dtype}"
-            ) from error
+            )
 
 
 def _class_probabilities(name: str, distribution: object, num_rows: int) -> Tensor:

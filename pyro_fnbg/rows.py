@@ -27,39 +27,75 @@ def check_rows_followed(
 
     Raises:
         ValueError: If an observed site in the plate scores another number of rows than the batch
-            has, or other rows; names the site.
+            has, or other rows, or a row otherwise beside other rows; names the site.
     """
     advice = (
         f"plate {plan.plate!r} was given {len(rows)} of its {plan.num_rows} rows, and the model "
         "must use just those: take x[rows] and y[rows] in 'with pyro.plate(...) as rows', or "
         "pyro.subsample(x, event_dim=...) inside it"
     )
-    scores: list[dict[str, Tensor]] = []
-    for order in (rows, rows.flip(0)):
-        try:
-            # On one seed both runs draw the same parameters from the prior
-            with seeded(0), pyro.validation_enabled(False), PlateRows(plan.plate, order):
-                trace = poutine.trace(model).get_trace(*args, **kwargs)
-                trace.compute_log_prob()
-        except Exception as error:
-            # The model's own words stay; a batch that it cannot take shows in many ways
-            error.add_note(advice)
-            raise
-        scores.append({})
-        for name, site, dim in _observed_in_plate(trace, plan.plate):
-            score = site["log_prob"]
-            if score.dim() < -dim or score.shape[dim] != len(rows):
-                raise ValueError(
-                    f"observed site {name!r} scores shape {tuple(score.shape)}, not {len(rows)} "
-                    f"rows on dimension {dim}: {advice}"
-                )
-            scores[-1][name] = score if order is rows else score.flip(dim)
-    for name, score in scores[0].items():
-        if not torch.allclose(score, scores[1][name], rtol=1e-3, atol=1e-4, equal_nan=True):
+
+    def scores(order: Tensor) -> dict[str, tuple[Tensor, int]]:
+        return _scores(model, args, kwargs, plan, order, advice)
+
+    exchanged = _exchanged(rows, plan.num_rows)
+    kept = int((exchanged == rows).sum())
+    reverse, beside_others = scores(rows.flip(0)), scores(exchanged)
+    for name, (score, dim) in scores(rows).items():
+        if not _agree(score, reverse[name][0].flip(dim)):
             raise ValueError(
                 f"observed site {name!r} does not score its rows by their numbers (in reverse "
                 f"order they score otherwise): {advice}"
             )
+        if not _agree(score.narrow(dim, 0, kept), beside_others[name][0].narrow(dim, 0, kept)):
+            raise ValueError(
+                f"observed site {name!r} scores a row otherwise where other rows stand beside it "
+                f"in the batch of {len(rows)}, as a model does that standardises its batch (batch "
+                "normalisation in training mode, x - x.mean()): standardise all rows before run(), "
+                "or call eval() on the network"
+            )
+
+
+def _scores(
+    model: Model,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    plan: BatchPlan,
+    order: Tensor,
+    advice: str,
+) -> dict[str, tuple[Tensor, int]]:
+    """Score each observed site of the plate on a batch, and tell the rows' dimension."""
+    try:
+        # On one seed all runs draw the same parameters from the prior
+        with seeded(0), pyro.validation_enabled(False), PlateRows(plan.plate, order):
+            trace = poutine.trace(model).get_trace(*args, **kwargs)
+            trace.compute_log_prob()
+    except Exception as error:
+        # The model's own words stay; a batch that it cannot take shows in many ways
+        error.add_note(advice)
+        raise
+    found = {}
+    for name, site, dim in _observed_in_plate(trace, plan.plate):
+        score = site["log_prob"]
+        if score.dim() < -dim or score.shape[dim] != len(order):
+            raise ValueError(
+                f"observed site {name!r} scores shape {tuple(score.shape)}, not {len(order)} "
+                f"rows on dimension {dim}: {advice}"
+            )
+        found[name] = score, dim
+    return found
+
+
+def _agree(score: Tensor, other: Tensor) -> bool:
+    return torch.allclose(score, other, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _exchanged(rows: Tensor, num_rows: int) -> Tensor:
+    """Put rows outside a batch in the place of up to half of its own, the last ones."""
+    is_outside = torch.ones(num_rows, dtype=torch.bool)
+    is_outside[rows] = False
+    others = is_outside.nonzero().reshape(-1)[: len(rows) // 2].to(rows)
+    return torch.cat([rows[: len(rows) - len(others)], others])
 
 
 def check_no_broken_rows(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.adaptation import FIRST_SHARE, Tuning, gains, initial_scales
+from pyro_fnbg.arguments import check_rereadable
 from pyro_fnbg.batches import Batches, BatchPlan
 from pyro_fnbg.blocks import Partition
 from pyro_fnbg.buffers import refusing_changed_buffers
@@ -20,12 +21,14 @@ from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.diagnostics import Tally
 from pyro_fnbg.engines.base import Engine, SweepResults
 from pyro_fnbg.engines.choice import Positions, choose_engine
-from pyro_fnbg.initial import check_density, drawn_position, given_position
+from pyro_fnbg.initial import drawn_position, given_position
 from pyro_fnbg.nodes import make_partition
 from pyro_fnbg.noise import ChainKey, Stream, generator, noise_of_sweeps
 from pyro_fnbg.planning import make_plan
+from pyro_fnbg.randomness import check_density
 from pyro_fnbg.rows import check_no_broken_rows, check_rows_followed, observed_labels
 from pyro_fnbg.sites import ModelSites, PlateRows, inspect_model, prior_draws, seeded
+from pyro_fnbg.unused import warn_of_unused_rows
 
 __all__ = ["RunState", "after", "next_sweeps", "start_chain", "start_run"]
 
@@ -117,9 +120,11 @@ def start_run(
     check_count("warmup_steps", warmup_steps, 0)
     warmup_steps = int(warmup_steps)
     model = config.model
+    check_rereadable(model, args, kwargs)
     with _model_seed(key, 0), torch.no_grad():
         with refusing_changed_buffers():
             sites = inspect_model(model, args, kwargs)
+        warn_of_unused_rows(model, args, kwargs, sites)
         plan = make_plan(
             sites,
             config.batch_size,
@@ -144,7 +149,7 @@ def start_run(
     first_rows = PlateRows(plan.plate, Batches(plan, first, labels).rows(0))
     with _model_seed(first, 1), torch.no_grad():
         prior = prior_draws(model, args, kwargs, sites, first_rows, NUM_PRIOR_DRAWS)
-        check_density(density, sites, prior[0], rows)
+        check_density(density, sites, prior, rows)
         scales = given_scales(config.proposal_scale, partition)
         if scales is None:
             share = FIRST_SHARE if tuned_sweeps > 0 else 1.0

@@ -13,8 +13,9 @@ from pyro import poutine
 from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
+from pyro_fnbg.arguments import described
 from pyro_fnbg.layout import Layout, Site
-from pyro_fnbg.observations import check_shape, check_values
+from pyro_fnbg.observations import check_form, check_values
 from pyro_fnbg.supports import (
     KnownSupport,
     bijection_of,
@@ -144,6 +145,10 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
                 "to scale its proposals, so every latent site needs a distribution with sample()"
             )
             raise
+        except Exception as error:
+            # Whose words are the model's own, or those of what it calls
+            error.add_note(f"FNBG ran the model with {described(model, args, kwargs)}")
+            raise
     latents: dict[str, Any] = {}
     observed: dict[str, Any] = {}
     for name, site in trace.nodes.items():
@@ -151,7 +156,7 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             continue
         if site["is_observed"]:
             if not site["infer"].get("_deterministic") and site["mask"] is not False:
-                check_shape(site)
+                check_form(site)
                 observed[name] = site
         else:
             latents[name] = site
@@ -252,8 +257,15 @@ def prior_draws(
     shapes = {site.name: site.shape for site in sites.layout.sites}
     positions = []
     for _ in range(num_draws):
-        with plate_rows:
-            trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        try:
+            with plate_rows:
+                trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        except Exception as error:
+            error.add_note(
+                "the model ran with the same arguments before, at other values of its latent sites "
+                "(data that it can read only once, such as an iterator, are gone by then)"
+            )
+            raise
         latents = {
             name: site
             for name, site in trace.nodes.items()

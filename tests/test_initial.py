@@ -7,8 +7,9 @@ import torch
 from pyro.infer.autoguide.initialization import init_to_sample, init_to_value
 
 from pyro_fnbg.density import ModelDensity
-from pyro_fnbg.initial import GivenParams, check_density, drawn_position, given_position
+from pyro_fnbg.initial import GivenParams, drawn_position, given_position
 from pyro_fnbg.planning import NO_PLATE
+from pyro_fnbg.randomness import check_density
 from pyro_fnbg.sites import PlateRows, inspect_model
 
 Y = torch.randn(20)
@@ -101,7 +102,7 @@ def test_a_model_without_possible_positions_is_refused_by_site():
 
 def checked(model, *args):
     sites, density = parts_of(model, *args)
-    check_density(density, sites, torch.zeros(sites.layout.num_params), None)
+    check_density(density, sites, torch.zeros(1, sites.layout.num_params), None)
 
 
 def test_a_density_that_is_a_function_passes():
