@@ -170,8 +170,8 @@ def given_position(
             )
         if not is_dense(value) or value.is_complex() or value.dtype is torch.bool:
             raise ValueError(
-                f"initial_params[{name!r}] must be a dense tensor of real numbers, got "
-                f"{value.dtype}, {value.layout}, on device {str(value.device)!r}"
+                f"initial_params[{name!r}] must be a dense tensor of real numbers, "
+                f"got {shown(value)} of type {value.dtype}"
             )
         if tuple(value.shape) != shape:
             raise ValueError(

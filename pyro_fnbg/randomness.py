@@ -19,7 +19,7 @@ __all__ = ["check_density"]
 
 # Positions at which the model runs twice; at the others it does so if it moves a random generator.
 # They go on for so many seconds.
-MIN_POSITIONS, SECONDS = 10, 1.0
+MIN_POSITIONS, SECONDS = 5, 1.0
 # Runs of a model that moves a generator: randomness that one run in a hundred shows is found in 95
 # of 100 set-ups
 NUM_REPEATS = 300

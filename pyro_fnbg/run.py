@@ -21,6 +21,7 @@ from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.diagnostics import Tally
 from pyro_fnbg.engines.base import Engine, SweepResults
 from pyro_fnbg.engines.choice import Positions, choose_engine
+from pyro_fnbg.engines.trace import TraceEngine
 from pyro_fnbg.initial import drawn_position, given_position
 from pyro_fnbg.nodes import make_partition
 from pyro_fnbg.noise import ChainKey, Stream, generator, noise_of_sweeps
@@ -33,8 +34,9 @@ from pyro_fnbg.unused import warn_of_unused_rows
 __all__ = ["RunState", "after", "next_sweeps", "start_chain", "start_run"]
 
 NUM_PRIOR_DRAWS = 100
-# Positions besides the start where a fast engine is compared with the model
-NUM_TRIES = 5
+# Positions besides the start where the model is compared with itself and with a fast engine; and
+# where it is compared with itself if it will run for every block
+NUM_TRIES, NUM_CHECKED = 5, 50
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def start_run(
     first_rows = PlateRows(plan.plate, Batches(plan, first, labels).rows(0))
     with _model_seed(first, 1), torch.no_grad():
         prior = prior_draws(model, args, kwargs, sites, first_rows, NUM_PRIOR_DRAWS)
-        check_density(density, sites, prior, rows)
+        check_density(density, sites, prior[:NUM_TRIES], rows)
         scales = given_scales(config.proposal_scale, partition)
         if scales is None:
             share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
@@ -166,6 +168,8 @@ def start_run(
             config.engine, model, args, kwargs, sites, plan, partition, density,
             Positions(tries, rows, scales, key),
         )  # fmt: skip
+        if engine.name == TraceEngine.name:
+            check_density(density, sites, prior[NUM_TRIES:NUM_CHECKED], rows)
     nothing = Tally.empty(partition.num_blocks)
     return RunState(
         key=key,

@@ -25,6 +25,12 @@ from support.engines import ENGINES
 from support.images import write_images
 
 DRIVERS = pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC], ids=["stock", "ours"])
+# Every engine with our driver, and Pyro's with what it chooses
+WAYS = pytest.mark.parametrize(
+    ("driver", "engine"),
+    [(MCMC, "auto"), *((MultiChainMCMC, engine) for engine in ENGINES)],
+    ids=["stock", *ENGINES],
+)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mnist.py"
 N = 30
 # Images and labels in the layout and the types of the real files
@@ -78,8 +84,7 @@ def test_the_example_ends_with_one_line_where_its_data_are_missing(tmp_path, mon
     assert tries == []
 
 
-@DRIVERS
-@pytest.mark.parametrize("engine", ENGINES)
+@WAYS
 def test_small_files_in_the_layout_of_the_real_ones_stand_in_for_them(driver, engine, tmp_path):
     pytest.importorskip("torchvision")
     write_images(tmp_path, "MNIST")
@@ -92,8 +97,7 @@ def test_small_files_in_the_layout_of_the_real_ones_stand_in_for_them(driver, en
     torch.testing.assert_close(predicted.sum(1), torch.ones(len(data.x_test)))
 
 
-@DRIVERS
-@pytest.mark.parametrize("engine", ENGINES)
+@WAYS
 def test_scaled_images_with_byte_labels_are_sampled(driver, engine):
     x = IMAGES.flatten(1) / 255
     kernel = FNBG(BayesianMLP([784, 2, 10]), blocks="layer", engine=engine)

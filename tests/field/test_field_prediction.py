@@ -20,6 +20,12 @@ from pyro_fnbg import (
 from support.engines import ENGINES
 
 DRIVERS = pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC], ids=["stock", "ours"])
+# Every engine with our driver, and Pyro's with what it chooses
+WAYS = pytest.mark.parametrize(
+    ("driver", "engine"),
+    [(MCMC, "auto"), *((MultiChainMCMC, engine) for engine in ENGINES)],
+    ids=["stock", *ENGINES],
+)
 N = 16
 X = torch.linspace(-2.0, 2.0, 2 * N).reshape(N, 2)
 NEW = torch.tensor([[2.0, 2.0], [-2.0, -2.0], [0.0, 0.0]])
@@ -49,8 +55,7 @@ def drawn(likelihood="categorical", driver=MCMC, engine="auto", draws=20):
 # What is predicted: new rows, not the labels of the training rows
 
 
-@DRIVERS
-@pytest.mark.parametrize("engine", ENGINES)
+@WAYS
 @pytest.mark.parametrize("likelihood", RESPONSES)
 def test_new_rows_are_predicted_and_not_the_labels_again(driver, engine, likelihood):
     samples = drawn(likelihood, driver, engine)
