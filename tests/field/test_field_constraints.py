@@ -140,20 +140,21 @@ def test_correlations_are_those_of_a_matrix(run, kind):
     assert (matrices[:, 0, 1] != matrices[0, 0, 1]).any()
 
 
-def uniform_data(prior):
+def uniform_data(prior, **checks):
     """Data below a bound that is sampled, where most of the prior's draws lie below the data."""
 
     def model(y):
         bound = pyro.sample("bound", prior)
         with pyro.plate("data", len(y)):
-            pyro.sample("y", dist.Uniform(torch.zeros(()), bound), obs=y)
+            pyro.sample("y", dist.Uniform(torch.zeros(()), bound, **checks), obs=y)
 
     return model
 
 
-def test_data_below_a_sampled_bound_are_not_judged_by_one_draw_of_it():
+@pytest.mark.parametrize("checks", [{}, {"validate_args": True}], ids=["plain", "checked"])
+def test_data_below_a_sampled_bound_are_not_judged_by_one_draw_of_it(checks):
     values, shares = posterior(
-        uniform_data(dist.Pareto(1.0, 1.0)), Y, edge=math.log(5.0 - 1.0), step=0.05
+        uniform_data(dist.Pareto(1.0, 1.0), **checks), Y, edge=math.log(5.0 - 1.0), step=0.05
     )
     assert (shares[values < 5.0] == 0).all()
     assert_mean(values.log(), shares, math.log(5.0) + 1 / 4)  # conjugate: Pareto(5, 1 + 3)
