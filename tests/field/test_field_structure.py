@@ -23,9 +23,8 @@ def factor_model(y):
     pyro.factor("likelihood", -0.5 * ((y - mean) ** 2).sum())
 
 
-@each_driver
-def test_a_factor_counts_once(run):
-    draws = by_chain(run(FNBG(factor_model), Y, draws=1000, warmup=200))["mean"]
+def test_a_factor_counts_once():
+    draws = by_chain(drive(FNBG(factor_model), Y, draws=1000, warmup=200))["mean"]
     precision = 25 + 0.01
     centre = float(Y.sum()) / precision
     assert_expectation(draws, centre)
