@@ -15,7 +15,13 @@ from torch.distributions import Independent
 from pyro_fnbg.batches import BatchPlan
 from pyro_fnbg.sites import Model, ModelSites
 from pyro_fnbg.step import ChainState
-from pyro_fnbg.supports import KnownSupport, check_support, is_pushed_forward, within_support
+from pyro_fnbg.supports import (
+    KnownSupport,
+    check_support,
+    is_pushed_forward,
+    within_support,
+    without_checks,
+)
 
 __all__ = ["ModelDensity"]
 
@@ -88,7 +94,12 @@ def _elementwise_log_prob(message: Any, scale: float | Tensor, has_moved: bool) 
     while isinstance(fn, Independent):
         event_dims += fn.reinterpreted_batch_ndims
         fn = fn.base_dist
-    log_prob: Tensor = fn.log_prob(message["value"], *message["args"], **message["kwargs"])
+    try:
+        log_prob: Tensor = fn.log_prob(message["value"], *message["args"], **message["kwargs"])
+    except ValueError:
+        # The model itself may ask for checks, by validate_args=True
+        fn = without_checks(fn)
+        log_prob = fn.log_prob(message["value"], *message["args"], **message["kwargs"])
     if has_moved or is_pushed_forward(fn):
         log_prob = torch.where(within_support(fn, message["value"]), log_prob, -torch.inf)
     if isinstance(scale, Tensor):

@@ -23,6 +23,7 @@ __all__ = [
     "known_support",
     "sampled_support",
     "within_support",
+    "without_checks",
 ]
 
 # Their densities are periodic on the whole real line, while they draw angles: as densities of a
@@ -142,6 +143,16 @@ def within_support(fn: Any, value: Tensor) -> Tensor:
             value = transform.inv(value)
         inside = inside & within_support(fn.base_dist, value)
     return inside
+
+
+def without_checks(fn: Any) -> Any:
+    """Copy a distribution with PyTorch's checks of values off, in its parts too."""
+    fn = copy.copy(fn)
+    fn._validate_args = False
+    for name, part in vars(fn).items():
+        if isinstance(part, torch.distributions.Distribution):
+            setattr(fn, name, without_checks(part))
+    return fn
 
 
 def is_pushed_forward(fn: Any) -> bool:

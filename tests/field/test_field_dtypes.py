@@ -48,8 +48,7 @@ def test_networks_follow_their_data_into_double_precision(run, engine):
     assert all((value != value[0]).any(0).all() for value in samples.values())
 
 
-@each_driver
-def test_steps_too_small_for_single_precision_are_made_in_double(run):
+def test_steps_too_small_for_single_precision_are_made_in_double():
     """Around 1e8 single precision has steps of 8, and the posterior a spread of 0.01."""
     centre = torch.tensor(1e8, dtype=torch.float64)
 
@@ -57,7 +56,7 @@ def test_steps_too_small_for_single_precision_are_made_in_double(run):
         mean = pyro.sample("mean", dist.Normal(centre, 1.0))
         pyro.sample("y", dist.Normal(mean, 0.01), obs=y)
 
-    mcmc = run(FNBG(model), centre + 0.5, draws=800, warmup=150)
+    mcmc = drive(FNBG(model), centre + 0.5, draws=800, warmup=150)
     assert_expectation(mcmc.get_samples(group_by_chain=True)["mean"] - centre, 0.5 / 1.0001)
 
 

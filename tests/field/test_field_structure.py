@@ -23,9 +23,8 @@ def factor_model(y):
     pyro.factor("likelihood", -0.5 * ((y - mean) ** 2).sum())
 
 
-@each_driver
-def test_a_factor_counts_once(run):
-    draws = by_chain(run(FNBG(factor_model), Y, draws=1000, warmup=200))["mean"]
+def test_a_factor_counts_once():
+    draws = by_chain(drive(FNBG(factor_model), Y, draws=1000, warmup=200))["mean"]
     precision = 25 + 0.01
     centre = float(Y.sum()) / precision
     assert_expectation(draws, centre)
@@ -40,13 +39,14 @@ def test_batches_of_a_factor_alone_are_refused_with_the_reason(run):
 
 @each_driver
 @pytest.mark.parametrize("outside", [True, False])
-def test_missing_responses_behind_a_mask_have_no_effect(run, outside):
+@pytest.mark.parametrize("checks", [{}, {"validate_args": True}], ids=["plain", "checked"])
+def test_missing_responses_behind_a_mask_have_no_effect(run, outside, checks):
     y, keep = Y.clone(), torch.arange(25) % 3 > 0
     y[~keep] = math.nan
 
     def model(y, keep):
         mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
-        likelihood = dist.Normal(mean, 1.0)
+        likelihood = dist.Normal(mean, 1.0, **checks)
         with pyro.plate("data", len(y)), poutine.mask(mask=keep if outside else True):
             fn = likelihood if outside else likelihood.expand([len(y)]).mask(keep)
             pyro.sample("y", fn, obs=y)
