@@ -11,7 +11,7 @@ from pyro_fnbg.sites import DataPlate, ModelSites
 __all__ = ["check_batch_arguments", "make_plan"]
 
 # A whole number beyond this is no number of rows
-MAX_ROWS = 10**18
+MAX_ROWS = 2**63 - 1
 NO_PLATE = BatchPlan(plate=None, num_rows=1, batch_size=1, order="full", factor=1.0)
 
 

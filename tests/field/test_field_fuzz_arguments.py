@@ -173,8 +173,8 @@ UNFIT = {
     "batch_plate": st.text(max_size=4).filter(lambda name: name != "data"),
     "max_block_size": st.nothing(),
     "parts": st.one_of(
-        st.integers(4, 10**30),
-        st.dictionaries(st.integers(3, 10**30), st.integers(1, 3), min_size=1, max_size=2),
+        st.integers(4, 2**62),
+        st.dictionaries(st.integers(3, 2**62), st.integers(1, 3), min_size=1, max_size=2),
         st.dictionaries(st.sampled_from([1, 2]), st.integers(4, 9), min_size=1),
     ),
     "thin": st.integers(2**27, 2**62),
