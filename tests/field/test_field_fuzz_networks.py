@@ -25,7 +25,7 @@ from support.fuzzing import (
     with_found,
 )
 
-EXAMPLES = 25
+EXAMPLES = 8
 ROWS = 6
 X = torch.linspace(-1.0, 1.0, 2 * ROWS).reshape(ROWS, 2)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])
@@ -209,7 +209,7 @@ good_labels = {
     batch=st.sampled_from([{}, {"batch_size": 1}, {"batch_size": ROWS - 1}, {"batch_size": ROWS}]),
     size=st.sampled_from([0.0, 1e-30, 1.0, 1e3]),
 )
-@settings(max_examples=9)
+@settings(max_examples=6)
 def test_data_near_the_edge_run_and_stay_as_they_are(engine, data, kind, dtype, batch, size):
     y = data.draw(good_labels[kind])
     of_labels = [torch.uint8 if kind == "normal" else torch.bool] + [
@@ -282,7 +282,7 @@ bad_starts = st.one_of(
 @example(value=torch.zeros(2, device="meta"))
 @example(value=torch.zeros(2).to_sparse())
 @example(value=torch.zeros(2, dtype=torch.complex64))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_starts_that_do_not_fit_are_refused(through, value):
     assume(not is_start(value) or value.abs().max() > 1e38)
     params = START | {"layer1.bias": value}
