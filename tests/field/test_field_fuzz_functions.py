@@ -30,7 +30,7 @@ from pyro_fnbg import (
 )
 from support.fuzzing import NAN, anything, assert_refused, is_positive, is_whole, with_found
 
-EXAMPLES = 25
+EXAMPLES = 8
 MODEL = BayesianMLP([2, 2, 2])
 X = torch.linspace(-1.0, 1.0, 12).reshape(6, 2)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])

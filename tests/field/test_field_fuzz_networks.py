@@ -25,7 +25,7 @@ from support.fuzzing import (
     with_found,
 )
 
-EXAMPLES = 25
+EXAMPLES = 8
 ROWS = 6
 X = torch.linspace(-1.0, 1.0, 2 * ROWS).reshape(ROWS, 2)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])
@@ -209,7 +209,7 @@ good_labels = {
     batch=st.sampled_from([{}, {"batch_size": 1}, {"batch_size": ROWS - 1}, {"batch_size": ROWS}]),
     size=st.sampled_from([0.0, 1e-30, 1.0, 1e3]),
 )
-@settings(max_examples=9)
+@settings(max_examples=6)
 def test_data_near_the_edge_run_and_stay_as_they_are(engine, data, kind, dtype, batch, size):
     y = data.draw(good_labels[kind])
     of_labels = [torch.uint8 if kind == "normal" else torch.bool] + [
@@ -232,15 +232,15 @@ def test_data_near_the_edge_run_and_stay_as_they_are(engine, data, kind, dtype, 
     assert not dict(pyro.get_param_store().items())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("scale", [3e5, 8e6])
-def test_a_large_factor_on_the_likelihood_is_no_disagreement(engine, scale):
-    # In single precision the rounding of each row's log likelihood is multiplied, too
-    for seed in range(4):
-        pyro.set_rng_seed(seed)
-        y = torch.randn(200)
-        model = BayesianMLP([2, 3, 1], likelihood="normal")
-        run(engine, model, torch.randn(200, 2), y, likelihood_scale=scale)
+@pytest.mark.parametrize("engine", ["feedforward", "fused"])
+@pytest.mark.parametrize("factor", [1e5, 8e6])
+def test_a_large_factor_on_the_likelihood_is_no_disagreement(engine, factor):
+    # In single precision the rounding of each row's log likelihood is multiplied, too, and is
+    # more than the small steps change
+    model = BayesianMLP([2, 3, 1], likelihood="normal")
+    y = 10 * torch.randn(200)
+    x = torch.randn(200, 2)
+    run(engine, model, x, y, likelihood_scale=factor, proposal_scale=1e-5)
 
 
 # --- Where chains start --------------------------------------------------------------------------
@@ -267,7 +267,7 @@ bad_starts = st.one_of(
 @example(value=torch.zeros(2, device="meta"))
 @example(value=torch.zeros(2).to_sparse())
 @example(value=torch.zeros(2, dtype=torch.complex64))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_starts_that_do_not_fit_are_refused(through, value):
     assume(not is_start(value) or value.abs().max() > 1e38)
     params = START | {"layer1.bias": value}

@@ -14,7 +14,7 @@ from torch import Tensor
 from pyro_fnbg.plots import plot_acceptance_by_node, plot_decision_surface, plot_traces
 from support.fuzzing import NAN, anything, assert_refused, is_real, with_found
 
-EXAMPLES = 25
+EXAMPLES = 8
 RATES = [{"a.node1": 0.1}, {"a.node1": NAN}]
 SURFACE = {
     "probabilities": np.full((1, 2, 2, 2), 0.5),
