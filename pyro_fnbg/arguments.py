@@ -51,7 +51,7 @@ def described(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
         f"{name}: {_described(value)}"
         for name, value in named_arguments(model, args, kwargs).items()
     ]
-    return ", ".join(words) or "nothing"
+    return ", ".join(words) or "no arguments"
 
 
 def _described(value: object) -> str:

@@ -263,7 +263,7 @@ def test_a_model_that_no_longer_runs_is_an_error_that_says_how_to_go_on():
     y.clear()
     with pytest.raises(IndexError) as caught:
         to_arviz(mcmc)
-    assert "observed_data=False" in caught.value.__notes__[0]
+    assert "observed_data=False" in caught.value.__notes__[-1]
     assert to_arviz(mcmc, observed_data=False)["posterior"]["a"].shape == (2, 30)
 
 
