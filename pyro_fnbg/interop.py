@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from pyro_fnbg.estimates import import_arviz
 from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.reports import stuck_blocks
 from pyro_fnbg.rows import observed_values
 from pyro_fnbg.sites import seeded
 
@@ -76,7 +78,8 @@ def to_arviz(
     The posterior (and the whole, as ``.attrs``) says in its attributes what the chain targets: the
     size of batches, the rows, the likelihood's factor and nominal temperature with the measured
     noise of the decisions, averaged over blocks and chains, the sweeps a draw, whether the run came
-    to its end, the seed and the versions.
+    to its end, the seed and the versions; and in ``stuck_blocks`` the blocks that hardly moved in
+    some chain, if there are any.
 
     Args:
         mcmc: A ``MultiChainMCMC``, or a ``pyro.infer.MCMC`` with an ``FNBG`` kernel, after ``run``.
@@ -139,8 +142,18 @@ def _check_run(mcmc: Any) -> None:
             "ArviZ 0.x converts Pyro's own kernels with arviz.from_pyro"
         )
     # Pyro has reports of the first chains, but no draws, of a run that broke off
-    if getattr(mcmc, "_samples", ()) is None or not all(mcmc._diagnostics):
+    reports = mcmc._diagnostics
+    if getattr(mcmc, "_samples", ()) is None or not reports or not all(reports):
         raise RuntimeError("mcmc has no finished run to convert: call mcmc.run(...) first")
+    # Chains of a run share its seed and number themselves, unless one began a stream of its own
+    if any(
+        two["chain"] > 0 and not (two["seed"] == one["seed"] and two["chain"] > one["chain"])
+        for one, two in pairwise(reports)
+    ):
+        raise RuntimeError(
+            "the last run of mcmc broke off: it left the draws of an earlier run with reports of "
+            "its own; call mcmc.run(...) again"
+        )
 
 
 def _check_names(argument: str, given: Mapping[str, Any], known: set[Any]) -> None:
@@ -218,6 +231,8 @@ def _run_attributes(mcmc: Any, reports: list[dict[str, Any]]) -> dict[str, Any]:
         for name, key in BATCH_NOISE.items()
         if _is_minibatch(first)
     }
+    blocks = dict.fromkeys(block for block, _ in stuck_blocks(reports))
+    stuck = {"stuck_blocks": ", ".join(blocks)} if blocks else {}
     return {
         "target": first["target"],
         "batch_size": int(first["batch size"]),
@@ -225,6 +240,7 @@ def _run_attributes(mcmc: Any, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "likelihood_factor": float(first["likelihood factor"]),
         "nominal_likelihood_temperature": float(first["nominal likelihood temperature"]),
         **noise,
+        **stuck,
         "warmup_steps": int(mcmc.warmup_steps),
         "thin": int(first["thin"]),
         "is_complete": int(getattr(mcmc, "is_complete", True)),

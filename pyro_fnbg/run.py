@@ -18,6 +18,7 @@ from pyro_fnbg.density import ModelDensity
 from pyro_fnbg.diagnostics import Tally
 from pyro_fnbg.engines.base import Engine, SweepResults
 from pyro_fnbg.engines.choice import Positions, choose_engine
+from pyro_fnbg.errors import errors_come_home
 from pyro_fnbg.initial import check_density, drawn_position, given_position
 from pyro_fnbg.nodes import make_partition
 from pyro_fnbg.noise import ChainKey, Stream, generator, noise_of_sweeps
@@ -99,6 +100,7 @@ class RunState:
         return self.warmup if self.sweeps <= self.warmup_steps else self.draws
 
 
+@errors_come_home
 def start_run(
     config: Config,
     warmup_steps: int,
