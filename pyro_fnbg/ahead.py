@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.diagnostics import DrawStatistics
 from pyro_fnbg.engines.base import SweepResults
+from pyro_fnbg.errors import errors_come_home
 from pyro_fnbg.run import RunState, after, next_sweeps
 
 __all__ = ["Ahead", "look_ahead"]
@@ -103,6 +104,7 @@ class Ahead:
         return after(run, results)
 
 
+@errors_come_home
 def look_ahead(run: RunState, statistics: DrawStatistics, last: Ahead | None) -> Ahead:
     """Make the next draws of a chain, as many as are worth a call of the engine.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from array import array
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,14 +24,8 @@ __all__ = [
     "acceptance_rates",
     "batch_noise_report",
     "measure_batch_noise",
-    "warn_of_stuck_blocks",
-    "warn_of_unbounded_blocks",
 ]
 
-# A block is reported as stuck when fewer than this share of at least so many candidates got through
-STUCK_RATE, STUCK_SWEEPS = 0.01, 100
-# In so many sweeps tuning lengthens steps a hundred thousand times where all are accepted
-TUNED_SWEEPS = 200
 # Rates of more layers than these are shown as a range
 MAX_SHOWN_LAYERS = 10
 
@@ -136,43 +129,6 @@ def acceptance_rates(
     for block, rate in zip(partition.blocks, rates.tolist(), strict=True):
         found.setdefault(label(block), []).append(rate)
     return {name: sum(values) / len(values) for name, values in found.items()}
-
-
-def warn_of_unbounded_blocks(partition: Partition, tally: Tally, tuned_sweeps: int) -> None:
-    """Warn of blocks that accepted all candidates however far they were tuned to go."""
-    if tally.sweeps < STUCK_SWEEPS or tuned_sweeps < TUNED_SWEEPS:
-        return
-    rates = zip(partition.blocks, tally.rates.tolist(), strict=True)
-    unbounded = [block.name for block, rate in rates if rate == 1.0]
-    if unbounded:
-        warnings.warn(
-            f"{len(unbounded)} of {partition.num_blocks} blocks accepted every candidate in "
-            f"{tally.sweeps} sweeps after tuning, {unbounded[:5]} among them: neither prior nor "
-            "data bound them (a prior that a mask switches off?), so there is no posterior and "
-            "they wander; or proposal_scale was far too small to start from",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-def warn_of_stuck_blocks(partition: Partition, tally: Tally) -> None:
-    """Warn of blocks that accepted (almost) nothing over the draws."""
-    if tally.sweeps < STUCK_SWEEPS:
-        return
-    stuck = [
-        f"{block.name} ({rate:.2%})"
-        for block, rate in zip(partition.blocks, tally.rates.tolist(), strict=True)
-        if rate < STUCK_RATE
-    ]
-    if stuck:
-        more = f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""
-        warnings.warn(
-            f"{len(stuck)} of {partition.num_blocks} blocks hardly moved in {tally.sweeps} sweeps; "
-            f"acceptance rate of {', '.join(stuck[:5])}{more}: use more warmup_steps with "
-            "adapt=True, or a smaller proposal_scale",
-            UserWarning,
-            stacklevel=2,
-        )
 
 
 class BatchNoise(NamedTuple):

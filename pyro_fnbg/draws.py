@@ -82,10 +82,19 @@ class Draws:
         return {name: v[chain, : self.counts[chain]] for name, v in self._values.items()}
 
     def samples(self, chains: Sequence[int], num_draws: int) -> dict[str, Tensor]:
-        """Return the first draws of some chains, ``(chains, num_draws, *site shape)``."""
-        if len(chains) == len(self.counts):
-            return {name: value[:, :num_draws] for name, value in self._values.items()}
-        return {name: value[list(chains), :num_draws] for name, value in self._values.items()}
+        """Return the first draws of some chains, ``(chains, num_draws, *site shape)``.
+
+        All draws of all chains are returned where they are. A part gets memory of its own, site by
+        site, so that what is saved or kept of a stopped run is not the memory that was set aside.
+        """
+        found = {}
+        for name in list(self._values):
+            value = self._values[name]
+            if value.shape[:2] != (len(chains), num_draws):
+                value = value[list(chains), :num_draws]
+                del self._values[name]
+            found[name] = value
+        return found
 
 
 def _is_exp(bijection: Any) -> bool:

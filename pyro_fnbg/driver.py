@@ -19,10 +19,11 @@ from pyro_fnbg.diagnostics import DrawStatistics
 from pyro_fnbg.draws import Draws, kept_chains, pick_draws
 from pyro_fnbg.estimates import site_estimates, summary_table
 from pyro_fnbg.initial import check_save_params, params_by_chain
+from pyro_fnbg.interrupts import undisturbed
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.noise import ChainKey
 from pyro_fnbg.progress import Progress
-from pyro_fnbg.reports import first_draws
+from pyro_fnbg.reports import first_draws, warn_of_blocks
 from pyro_fnbg.run import RunState
 from pyro_fnbg.seeds import next_key
 from pyro_fnbg.workers import START_METHODS, Task, run_in_processes
@@ -60,7 +61,7 @@ class MultiChainMCMC:
 
     Attributes:
         kernel: The sampler; after a run in this process it shows the last chain.
-        is_complete: Whether the last run came to its end.
+        is_complete: Whether the run whose draws are kept came to its end; False without draws.
 
     Raises:
         TypeError: If the kernel is no ``FNBG``.
@@ -109,8 +110,9 @@ class MultiChainMCMC:
         self._hook_fn, self._save_params = hook_fn, save_params
         self._chain_method, self._mp_context = chain_method, mp_context
         self._disable_progbar = disable_progbar
-        self._args: tuple[Any, ...] = ()
-        self._kwargs: dict[str, Any] = {}
+        # What run was called with last, and what the draws that are kept come from
+        self._running: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._args, self._kwargs = self._running
         self._samples: dict[str, Tensor] | None = None
         self._kept: tuple[int, int] | None = None
         self._diagnostics: list[dict[str, Any]] = []
@@ -130,6 +132,7 @@ class MultiChainMCMC:
 
         Ctrl-C ends the run with the draws so far, if there are any: ``is_complete`` is False then,
         and a warning says how many they are. After any other error the draws so far are there too.
+        Until a run has draws of its own, those of the run before stay.
 
         Args:
             *args: The model's arguments.
@@ -142,23 +145,19 @@ class MultiChainMCMC:
         args = tuple(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)
         seed = next_key(None, None).key.seed
         keys = [ChainKey(seed, chain) for chain in range(self._asked[0])]
+        self._running = args, kwargs
         # As in Pyro's driver: no outer handlers, and no checks of values that are out of range
         with poutine.block(), pyro.validation_enabled(False):
             if self._chain_method == "processes":
                 # What does not fit is found here, before any worker is started
-                self._run_in_processes(self._start(args, kwargs, keys[:1])[0], keys)
+                self._run_in_processes(self._start(keys[:1])[0], keys)
             else:
-                self._run_here(self._start(args, kwargs, keys))
+                self._run_here(self._start(keys))
 
-    def _start(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], keys: Sequence[ChainKey]
-    ) -> list[RunState]:
+    def _start(self, keys: Sequence[ChainKey]) -> list[RunState]:
         starts = self._initial_params[: len(keys)]
-        runs = start_chains(self._config, self.warmup_steps, args, kwargs, starts, keys)
+        runs = start_chains(self._config, self.warmup_steps, *self._running, starts, keys)
         check_save_params(self._save_params, runs[0].sites.layout, False)
-        # Only now: what is refused leaves an earlier run's draws alone
-        self._args, self._kwargs = args, kwargs
-        self._samples, self._kept, self._diagnostics, self.is_complete = None, None, [], False
         self.kernel.hold(runs[0], DrawStatistics(runs[0].partition))
         return runs
 
@@ -196,22 +195,18 @@ class MultiChainMCMC:
         errors: list[BaseException] = []
         task = Task(
             self.kernel, self._config, self.warmup_steps, self._asked[1], self._save_params,
-            self._hook_fn, self._args, self._kwargs,
+            self._hook_fn, *self._running,
         )  # fmt: skip
         with (
             self._keeping(draws, reports.__getitem__),
             self._progress(run) as progress,
             closing(
                 run_in_processes(
-                    task,
-                    keys,
-                    self._initial_params,
-                    run.partition.num_blocks,
-                    self._mp_context,
+                    task, keys, self._initial_params, run.partition.num_blocks, self._mp_context,
                     progress.show,
                 )
             ) as homecomings,
-        ):
+        ):  # fmt: skip
             for home in homecomings:
                 draws.put(home.chain, home.values, home.num_draws)
                 reports |= {} if home.report is None else {home.chain: home.report}
@@ -240,10 +235,13 @@ class MultiChainMCMC:
         chains, num_draws = kept_chains(draws.counts)
         if num_draws == 0:
             return
-        self._samples = draws.samples(chains, num_draws)
-        self._kept = len(chains), num_draws
-        self._diagnostics = [first_draws(report(chain), num_draws) for chain in chains]
-        self.is_complete = stopped is None
+        with undisturbed():
+            reports = [report(chain) for chain in chains]
+            self._diagnostics = [first_draws(one, num_draws) for one in reports]
+            self._samples = draws.samples(chains, num_draws)
+            self._kept, self.is_complete = (len(chains), num_draws), stopped is None
+            self._args, self._kwargs = self._running
+        warn_of_blocks(reports, self.warmup_steps if self._config.adapt else 0)
         if stopped is not None:
             warnings.warn(
                 f"the run was stopped {stopped}: kept are {num_draws} of {self._asked[1]} draws of "
@@ -286,7 +284,7 @@ class MultiChainMCMC:
         prob = as_probability("prob", prob)
         samples = self._drawn()
         chains, num_draws = self._kept or self._asked
-        print(f"target: {self.kernel.target}")
+        print(f"target: {self._diagnostics[0]['target']}")
         print(f"{chains} chains of {num_draws} draws, {self._config.thin} sweeps each", end="")
         print("" if self.is_complete else f"; incomplete: {self._asked[1]} were asked for")
         print(summary_table(samples, prob).to_string())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,8 @@ __all__ = ["import_arviz", "site_estimates", "summary_table"]
 # ArviZ's estimators need several times the memory of what they are given: they get at most so many
 # numbers at a time
 MAX_NUMBERS = 2**23
+# What columns of ArviZ's summary begin with that say how well a parameter is known
+ESTIMATES = ("mcse", "ess", "r_hat")
 
 
 def import_arviz() -> Any:
@@ -35,7 +39,7 @@ def site_estimates(draws: Tensor) -> dict[str, Tensor]:
 
     ``n_eff`` is ArviZ's bulk effective sample size, ``r_hat`` its rank-normalised split R-hat
     (Vehtari and others, 2021, "Rank-normalization, folding, and localization"); NaN where draws are
-    too few or not finite.
+    too few or not finite, and for a parameter that never moved.
 
     Args:
         draws: Shape ``(chains, draws, *site shape)``.
@@ -46,11 +50,11 @@ def site_estimates(draws: Tensor) -> dict[str, Tensor]:
     arviz = import_arviz()
     found: dict[str, list[NDArray[np.float64]]] = {"n_eff": [], "r_hat": []}
     for _, columns in _chunks(draws):
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")  # of draws too few, whose estimates are NaN
+        with _quiet(arviz):
             for name, function in (("n_eff", arviz.ess), ("r_hat", arviz.rhat)):
                 values = function({"x": columns})["x"].values
-                found[name].append(np.atleast_1d(values).astype(np.float64))
+                values = np.atleast_1d(values).astype(np.float64)
+                found[name].append(np.where(_are_constant(columns), np.nan, values))
     shape = draws.shape[2:]
     return {
         name: torch.from_numpy(np.concatenate([np.empty(0), *pieces])).view(shape)
@@ -73,13 +77,40 @@ def summary_table(samples: Mapping[str, Tensor], prob: float) -> pd.DataFrame:
     tables = []
     for name, draws in samples.items():
         for first, columns in _chunks(draws):
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
+            with _quiet(arviz):
                 table = arviz.summary({"x": columns}, **options)
+            estimates = [name for name in table if str(name).startswith(ESTIMATES)]
+            table.loc[_are_constant(columns), estimates] = np.nan
             places = range(first, first + columns.shape[-1])
             table.index = [_parameter_name(name, draws.shape[2:], place) for place in places]
             tables.append(table)
     return pd.concat(tables) if tables else pd.DataFrame()
+
+
+def _are_constant(columns: NDArray[Any]) -> NDArray[np.bool_]:
+    """Find parameters that never moved: ArviZ takes as many effective draws for them as there are.
+
+    It does so where all draws are within the resolution of float64 numbers near 1.
+    """
+    lowest, highest = columns.min((0, 1)), columns.max((0, 1))
+    with np.errstate(invalid="ignore"):  # draws that are infinite are no numbers either
+        found: NDArray[np.bool_] = highest - lowest < np.finfo(np.float64).resolution
+    return found
+
+
+@contextmanager
+def _quiet(arviz: Any) -> Generator[None]:
+    """Leave out what ArviZ says, line by line, of draws too few, whose estimates are NaN."""
+    # ArviZ 0.x has a logger of its own that no other module can find by name
+    logger = getattr(arviz, "_log", logging.getLogger("arviz"))
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.disabled = before
 
 
 def _chunks(draws: Tensor) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -54,13 +54,17 @@ class GivenParams(NamedTuple):
             return GivenParams((*self.chains, params), self.workers)
         return GivenParams((params,), workers)
 
-    def for_chain(self, chain: int | None, workers: int) -> Mapping[str, Tensor] | None:
+    def for_chain(
+        self, chain: int | None, workers: int, is_afterwards: bool
+    ) -> Mapping[str, Tensor] | None:
         """Find the values meant for a worker's chain, or for this process where it is None.
 
         Values of several chains were meant for the workers of one run alone: once as many have
-        been started as there are entries, they are left over from a run that failed.
+        been started as there are entries, they are left over from a run that failed. Afterwards,
+        when that run was a success, this process goes where its first chain started.
         """
-        if len(self.chains) <= 1:
+        are_of_last_run = workers - self.workers == len(self.chains)
+        if len(self.chains) <= 1 or (is_afterwards and are_of_last_run):
             return self.chains[0] if self.chains else None
         if chain is None or workers - self.workers >= len(self.chains):
             return None

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from pyro import poutine
 from torch import Tensor
 
-from pyro_fnbg.checks import check_flag, check_names, shown
+from pyro_fnbg.checks import check_flag, shown
+from pyro_fnbg.datasets import check_known, dataset
 from pyro_fnbg.estimates import import_arviz
 from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.reports import stuck_blocks
 from pyro_fnbg.rows import observed_values
 from pyro_fnbg.sites import seeded
 
@@ -77,7 +80,8 @@ def to_arviz(
     The posterior (and the whole, as ``.attrs``) says in its attributes what the chain targets: the
     size of batches, the rows, the likelihood's factor and nominal temperature with the measured
     noise of the decisions, averaged over blocks and chains, the sweeps a draw, whether the run came
-    to its end, the seed and the versions.
+    to its end, the seed and the versions; and in ``stuck_blocks`` the blocks that hardly moved in
+    some chain, if there are any.
 
     Args:
         mcmc: A ``MultiChainMCMC``, or a ``pyro.infer.MCMC`` with an ``FNBG`` kernel, after ``run``.
@@ -119,16 +123,16 @@ def to_arviz(
     samples: Mapping[str, Tensor] = mcmc.get_samples(group_by_chain=True)
     values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
     data = _read_data(mcmc) if observed_data else {}
-    _check_names("dims", dims, {*values, *data})
+    check_known("dims", dims, {*values, *data})
     origin = _origin()
     attributes = _run_attributes(mcmc, reports) | origin
     groups = {
-        "posterior": _dataset(values, SAMPLE_DIMS, dims, coords).assign_attrs(attributes),
+        "posterior": dataset(values, SAMPLE_DIMS, dims, coords).assign_attrs(attributes),
         "sample_stats": _sample_stats(reports, coords).assign_attrs(origin),
         "chain_stats": _chain_stats(reports, coords).assign_attrs(origin),
-        "observed_data": _dataset(data, (), dims, coords).assign_attrs(origin),
+        "observed_data": dataset(data, (), dims, coords).assign_attrs(origin),
     }
-    _check_names("coords", coords, {dim for group in groups.values() for dim in group.dims})
+    check_known("coords", coords, {dim for group in groups.values() for dim in group.dims})
     return _assemble({name: group for name, group in groups.items() if group}, attributes)
 
 
@@ -145,57 +149,18 @@ def _check_run(mcmc: Any) -> None:
             "ArviZ 0.x converts Pyro's own kernels with arviz.from_pyro"
         )
     # Pyro has reports of the first chains, but no draws, of a run that broke off
-    if getattr(mcmc, "_samples", ()) is None or not all(mcmc._diagnostics):
+    reports = mcmc._diagnostics
+    if getattr(mcmc, "_samples", ()) is None or not reports or not all(reports):
         raise RuntimeError("mcmc has no finished run to convert: call mcmc.run(...) first")
-
-
-def _check_names(argument: str, given: Mapping[str, Any], known: set[Any]) -> None:
-    if unknown := [name for name in given if name not in known]:
-        raise ValueError(f"{argument} has entries for {shown(unknown)}; there are {sorted(known)}")
-
-
-def _dataset(
-    arrays: Mapping[str, NDArray[Any]],
-    first_dims: tuple[str, ...],
-    dims: Mapping[str, Sequence[str]],
-    coords: Mapping[str, Sequence[Any]],
-) -> xr.Dataset:
-    """Name the dimensions as ArviZ does, and number the places along them."""
-    import xarray as xr
-
-    variables, sizes = {}, dict[str, int]()
-    for name, array in arrays.items():
-        own = array.shape[len(first_dims) :]
-        own_names = dims.get(name, [f"{name}_dim_{i}" for i in range(len(own))])
-        check_names(f"dims[{name!r}]", own_names, "names of dimensions")
-        names = (*first_dims, *own_names)
-        if len(names) != array.ndim or len(set(names)) < len(names):
-            raise ValueError(
-                f"dims[{name!r}] must name the {len(own)} dimensions of shape {own}, each "
-                f"otherwise, got {shown(own_names)}"
-            )
-        variables[name] = (names, array)
-        sizes |= zip(names, array.shape, strict=True)
-    if shared := sorted(variables.keys() & sizes.keys()):
-        raise ValueError(
-            f"sites {shared} have the names of dimensions {list(sizes)}, which xarray does not "
-            "allow: give other names to the sites, or by dims= to dimensions of the model's own"
+    # Chains of a run share its seed and number themselves, unless one began a stream of its own
+    if any(
+        two["chain"] > 0 and not (two["seed"] == one["seed"] and two["chain"] > one["chain"])
+        for one, two in pairwise(reports)
+    ):
+        raise RuntimeError(
+            "the last run of mcmc broke off: it left the draws of an earlier run with reports of "
+            "its own; call mcmc.run(...) again"
         )
-    labels = {dim: coords.get(dim, np.arange(size)) for dim, size in sizes.items()}
-    for dim, size in sizes.items():
-        if np.shape(_labels(dim, labels[dim])) != (size,):
-            raise ValueError(f"coords[{dim!r}] must have {size} labels, got {shown(labels[dim])}")
-    return xr.Dataset(variables, coords=labels)
-
-
-def _labels(dim: str, labels: object) -> NDArray[Any]:
-    """Return labels as xarray takes them, or say that it would not."""
-    try:
-        if isinstance(labels, str) or not isinstance(labels, Sequence | np.ndarray | Tensor):
-            raise TypeError
-        return np.asarray(labels)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise TypeError(f"coords[{dim!r}] must be a list of labels, got {shown(labels)}") from error
 
 
 def _sample_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
@@ -208,7 +173,7 @@ def _sample_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[A
     if not _is_minibatch(reports[0]) and math.isclose(temperature, 1.0):
         found["lp"] = found["batch_log_density"]
     dims = {"layer_acceptance_rate": ["layer"]}
-    return _dataset(found, SAMPLE_DIMS, dims, {**coords, "layer": reports[0]["layers"]})
+    return dataset(found, SAMPLE_DIMS, dims, {**coords, "layer": reports[0]["layers"]})
 
 
 def _chain_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
@@ -224,7 +189,7 @@ def _chain_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[An
         for name, key in noise.items()
     }
     dims = dict.fromkeys(BLOCK_STATS, ["block"]) | dict.fromkeys(noise, ["layer"])
-    return _dataset(found, ("chain",), dims, {**coords, "layer": layers, "block": blocks})
+    return dataset(found, ("chain",), dims, {**coords, "layer": layers, "block": blocks})
 
 
 def _is_minibatch(report: Mapping[str, Any]) -> bool:
@@ -240,6 +205,8 @@ def _run_attributes(mcmc: Any, reports: list[dict[str, Any]]) -> dict[str, Any]:
         for name, key in BATCH_NOISE.items()
         if _is_minibatch(first)
     }
+    blocks = dict.fromkeys(block for block, _ in stuck_blocks(reports))
+    stuck = {"stuck_blocks": ", ".join(blocks)} if blocks else {}
     return {
         "target": first["target"],
         "batch_size": int(first["batch size"]),
@@ -247,6 +214,7 @@ def _run_attributes(mcmc: Any, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "likelihood_factor": float(first["likelihood factor"]),
         "nominal_likelihood_temperature": float(first["nominal likelihood temperature"]),
         **noise,
+        **stuck,
         "warmup_steps": int(mcmc.warmup_steps),
         "thin": int(first["thin"]),
         "is_complete": int(getattr(mcmc, "is_complete", True)),

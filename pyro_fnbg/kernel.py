@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import pyro
 import torch
 from pyro.infer.autoguide.initialization import init_to_sample
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
@@ -18,17 +20,10 @@ from pyro_fnbg.config import Config, check_arguments
 from pyro_fnbg.diagnostics import DrawStatistics
 from pyro_fnbg.initial import GivenParams, check_save_params, sorted_names
 from pyro_fnbg.layout import Layout
-from pyro_fnbg.reports import report
+from pyro_fnbg.reports import report, warn_of_blocks
 from pyro_fnbg.run import RunState, start_run
-from pyro_fnbg.seeds import (
-    RunMark,
-    check_importable,
-    fingerprint,
-    forks,
-    is_being_spawned,
-    next_key,
-    worker_chain,
-)
+from pyro_fnbg.seeds import RunMark, fingerprint, forks, next_key, worker_chain
+from pyro_fnbg.spawning import check_spawned, is_being_spawned
 
 __all__ = ["FNBG"]
 
@@ -149,7 +144,7 @@ class FNBG(MCMCKernel):
         self._ahead: Ahead | None = None
         self._mark: RunMark | None = None
         self._save_params: list[str] | None = None
-        self._is_run_over = False
+        self._is_run_over = self._is_run_over_in_workers = False
         self._spawned_from: int | None = None
         # Pyro's MCMC keeps the dict of its first run, so later runs must change this very one
         self._transforms: dict[str, Any] = {}
@@ -163,7 +158,7 @@ class FNBG(MCMCKernel):
         state = self.__dict__ | lost
         state.pop("_statistics", None)
         if is_being_spawned():
-            check_importable(self.config.model)
+            check_spawned(vars(self.config))
             state["_spawned_from"] = fingerprint()
             # A spawned worker's own count of forks starts at zero
             state["_spawned"] = self._workers()
@@ -185,6 +180,7 @@ class FNBG(MCMCKernel):
         # Pyro reads this when a run is over, and calls setup where there is None: after a run in
         # workers what is here belongs to an earlier run, and torch's stream has not moved
         if self._workers() > self._workers_at_setup:
+            self._is_run_over_in_workers = True
             return None
         self._is_run_over = True
         return self._transforms or None
@@ -238,12 +234,14 @@ class FNBG(MCMCKernel):
         """
         chain = worker_chain()
         if chain is not None:
-            # Torch's threads do not survive a fork: a worker that used two would wait for ever
-            torch.set_num_threads(1)
-        initial_params = self._given.for_chain(chain, self._workers())
-        self._given = GivenParams()
+            torch.set_num_threads(1)  # torch's threads do not survive a fork
+        # Set-up after a run in workers, for the transforms alone: must not fail and cost the run
+        is_afterwards = self._is_run_over_in_workers and warmup_steps == 0
+        initial_params = self._given.for_chain(chain, self._workers(), is_afterwards)
+        self._given, self._is_run_over_in_workers = GivenParams(), False
         self._mark = next_key(self._mark, self._spawned_from)
-        run = start_run(self.config, warmup_steps, args, kwargs, initial_params, self._mark.key)
+        with pyro.validation_enabled(False) if is_afterwards else nullcontext():
+            run = start_run(self.config, warmup_steps, args, kwargs, initial_params, self._mark.key)
         check_save_params(self._save_params, run.sites.layout, self._is_run_over)
         self.hold(run, DrawStatistics(run.partition))
 
@@ -287,9 +285,11 @@ class FNBG(MCMCKernel):
         deviation of the log ratio across batches, and the share of decisions that another batch
         would reverse, both judged from the last position.
 
-        Warns of blocks that hardly moved.
+        Warns of blocks that hardly moved, and of those that nothing bounds.
         """
-        return report(self._running(), self._statistics)
+        found = report(self._running(), self._statistics)
+        warn_of_blocks([found], self._running().tuned_sweeps)
+        return found
 
     def _running(self) -> RunState:
         """Return the state after the draws that were handed out."""

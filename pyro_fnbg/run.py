@@ -22,6 +22,7 @@ from pyro_fnbg.diagnostics import Tally
 from pyro_fnbg.engines.base import Engine, SweepResults
 from pyro_fnbg.engines.choice import Positions, choose_engine
 from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.errors import errors_come_home
 from pyro_fnbg.initial import drawn_position, given_position
 from pyro_fnbg.nodes import make_partition
 from pyro_fnbg.noise import ChainKey, Stream, generator, noise_of_sweeps
@@ -106,6 +107,7 @@ class RunState:
         return self.warmup if self.sweeps <= self.warmup_steps else self.draws
 
 
+@errors_come_home
 def start_run(
     config: Config,
     warmup_steps: int,

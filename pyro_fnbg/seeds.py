@@ -13,7 +13,6 @@ import hashlib
 import multiprocessing
 import os
 import sys
-from multiprocessing import context as multiprocessing_context
 from typing import NamedTuple
 
 import torch
@@ -22,10 +21,8 @@ from pyro_fnbg.noise import ChainKey
 
 __all__ = [
     "RunMark",
-    "check_importable",
     "fingerprint",
     "forks",
-    "is_being_spawned",
     "next_key",
     "worker_chain",
 ]
@@ -80,30 +77,6 @@ def worker_chain() -> int | None:
     if multiprocessing.parent_process() is None or not name.isdigit():
         return None
     return int(name)
-
-
-def is_being_spawned() -> bool:
-    """Whether this process is pickling something for a worker that it spawns."""
-    return multiprocessing_context.get_spawning_popen() is not None
-
-
-def check_importable(model: object) -> None:
-    """Check that a spawned worker can find the model's module.
-
-    Raises:
-        RuntimeError: If the model lives in a ``__main__`` without a file (a notebook, an
-            interactive session): a worker would die unseen and Pyro would wait for it for ever.
-    """
-    main = sys.modules["__main__"]
-    # Python calls the file of a piped script "<stdin>"
-    is_found = getattr(main, "__spec__", None) or os.path.isfile(getattr(main, "__file__", ""))
-    modules = (getattr(model, "__module__", None), type(model).__module__)
-    if "__main__" in modules and not is_found:
-        raise RuntimeError(
-            f"the model {getattr(model, '__name__', type(model).__name__)!r} is defined in an "
-            "interactive session, where a spawned worker cannot find it: use mp_context='fork' on "
-            "the CPU, num_chains=1, or move the model into a module"
-        )
 
 
 def next_key(mark: RunMark | None, spawned_from: int | None) -> RunMark:

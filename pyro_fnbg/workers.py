@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -22,8 +23,10 @@ from pyro_fnbg.chains import run_chains, start_chains
 from pyro_fnbg.collect import Collector
 from pyro_fnbg.config import Config
 from pyro_fnbg.draws import Draws
+from pyro_fnbg.errors import portable
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.noise import ChainKey
+from pyro_fnbg.spawning import arguments, check_travels
 
 __all__ = ["START_METHODS", "ChainDone", "Task", "run_in_processes"]
 
@@ -31,6 +34,8 @@ START_METHODS = tuple(multiprocessing.get_all_start_methods())
 
 # Seconds between two looks at how far the workers are
 PATIENCE = 0.1
+# Seconds in which another Ctrl-C is taken for the same one, and does not lose the draws
+SAME_PRESS = 1.0
 
 
 class Task(NamedTuple):
@@ -102,12 +107,15 @@ def run_in_processes(
 ) -> Generator[ChainDone]:
     """Run each chain in a worker, as many at a time as there are cores.
 
-    On Ctrl-C the workers stop, and their draws so far come home before it goes on to the caller.
+    On Ctrl-C the workers stop, and their draws so far come home before it goes on to the caller;
+    another one, a second later or more, does not wait for them.
 
     Raises:
         RuntimeError: If a worker dies without a word.
     """
     context: Any = multiprocessing.get_context(mp_context or START_METHODS[0])
+    if context.get_start_method() != "fork":
+        check_travels({"hook_fn": task.hook_fn} | arguments(task.args, task.kwargs))
     row = 1 + num_blocks
     shared = _Shared(context.RawArray("d", len(keys) * row), context.RawValue("b", 0))
     defaults = torch.get_default_dtype(), torch.get_default_device()
@@ -119,6 +127,7 @@ def run_in_processes(
             for chain, (key, params) in enumerate(zip(keys, initial_params, strict=True))
         }
         interrupt: KeyboardInterrupt | None = None
+        deadline = 0.0
         while pending:
             try:
                 done, pending = wait(pending, PATIENCE, FIRST_COMPLETED)
@@ -132,9 +141,10 @@ def run_in_processes(
                         shared.stop.value = 1
                     yield home
             except KeyboardInterrupt as error:
-                if interrupt is not None:
+                if interrupt is not None and time.monotonic() > deadline:
                     raise
                 interrupt, shared.stop.value = error, 1
+                deadline = time.monotonic() + SAME_PRESS
         if interrupt is not None:
             raise interrupt
     except BrokenProcessPool as error:
@@ -188,7 +198,7 @@ def _run_chain(
         except BaseException as raised:
             # Whatever it is, the draws so far come home with it
             raised.add_note(f"In the worker of chain {chain}:\n{traceback.format_exc()}")
-            error = raised
+            error = portable(raised)
         count = draws.counts[0]
         report = collector.report(0) if count else None
     values = {name: value.cpu().numpy() for name, value in draws.of_chain(0).items()}

@@ -12,10 +12,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "pyro_fnbg"
 # that folder that has no place of its own; the folder's `__init__` may import all of them.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("typing", "checks"),
-    ("layout", "supports", "buffers"),
+    ("layout", "supports", "buffers", "datasets"),
     ("arguments", "blocks", "observations", "structure"),
     ("nodes", "noise", "shuffling", "mlp_arguments"),
     ("step", "batches", "adaptation", "models", "sites", "data", "images", "seeds"),
+    ("spawning", "interrupts", "errors"),
     ("density", "planning", "rows", "unused"),
     ("engines.base", "initial", "randomness"),
     ("engines.network",),

@@ -1,5 +1,4 @@
 import math
-import warnings
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from pyro_fnbg.diagnostics import (
     Tally,
     acceptance_rates,
     measure_batch_noise,
-    warn_of_stuck_blocks,
 )
 from pyro_fnbg.engines.base import SweepResults
 from pyro_fnbg.noise import ChainKey
@@ -38,23 +36,6 @@ def test_rates_are_averaged_by_label():
         "one.node1": 0.5,
         "two.node1": 1.0,
     }
-
-
-@pytest.mark.parametrize(
-    ("accepted", "sweeps", "warns"),
-    [(0, 100, True), (0, 99, False), (1, 101, True), (1, 100, False)],
-)
-def test_a_stuck_block_is_warned_of(accepted, sweeps, warns):
-    counts = torch.tensor([50, accepted, 50])
-    tally = Tally(counts, torch.zeros(3, dtype=torch.long), sweeps)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warn_of_stuck_blocks(PARTITION, tally)
-    assert bool(caught) is warns
-    if warns:
-        text = str(caught[0].message)
-        assert f"1 of 3 blocks hardly moved in {sweeps} sweeps" in text
-        assert f"b ({accepted / sweeps:.2%})" in text
 
 
 class RowEngine:

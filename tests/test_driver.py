@@ -538,18 +538,23 @@ def test_an_error_reaches_the_user_and_leaves_the_draws_so_far(method):
         assert torch.equal(value, by_chain(full)[name][chains, : mcmc.num_samples])
 
 
-def test_an_error_before_the_first_draw_leaves_nothing():
-    mcmc = MultiChainMCMC(FNBG(NET), 5, 5, disable_progbar=True)
-    mcmc.run(X, Y)
-    with pytest.raises(ValueError, match="batch"):
-        MultiChainMCMC(FNBG(NET, batch_size=10**6), 5, disable_progbar=True).run(X, Y)
-    mcmc._hook_fn = stop_at("Warmup", 2, OSError("disk full"))
+def test_an_error_before_the_first_draw_leaves_what_was_there_before():
+    mcmc = MultiChainMCMC(
+        FNBG(NET), 5, 5, hook_fn=stop_at("Warmup", 2, OSError("disk full")), disable_progbar=True
+    )
     with pytest.raises(OSError, match="disk full"):
         mcmc.run(X, Y)
-    # nor anything of the run before
     with pytest.raises(RuntimeError, match="no draws yet"):
         mcmc.get_samples()
-    assert (mcmc.num_chains, mcmc.num_samples) == (1, 5)
+    assert (mcmc.num_chains, mcmc.num_samples, mcmc.is_complete) == (1, 5, False)
+    mcmc._hook_fn, hook = None, mcmc._hook_fn
+    mcmc.run(X, Y)
+    before = by_chain(mcmc)
+    mcmc._hook_fn = hook
+    with pytest.raises(OSError, match="disk full"):
+        mcmc.run(X, Y)
+    assert same(by_chain(mcmc), before)
+    assert mcmc.is_complete
 
 
 # --- Again ---------------------------------------------------------------------------------------

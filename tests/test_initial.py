@@ -153,8 +153,14 @@ def test_slices_of_one_tensor_are_the_chains_of_one_run():
 def test_each_worker_takes_its_own_values_and_a_later_run_none():
     values = tuple({"a": torch.full((2,), float(chain))} for chain in range(2))
     given = GivenParams(values, workers=5)
-    assert [given.for_chain(chain, 5 + chain) is values[chain] for chain in (0, 1)] == [True, True]
-    assert given.for_chain(0, 7) is given.for_chain(1, 8) is None
-    assert given.for_chain(None, 5) is None
-    assert GivenParams(values[:1]).for_chain(None, 9) is values[0]
-    assert GivenParams().for_chain(0, 0) is None
+    assert [given.for_chain(chain, 5 + chain, False) is values[chain] for chain in (0, 1)] == [
+        True,
+        True,
+    ]
+    assert given.for_chain(0, 7, False) is given.for_chain(1, 8, False) is None
+    assert given.for_chain(None, 5, False) is None
+    assert GivenParams(values[:1]).for_chain(None, 9, False) is values[0]
+    assert GivenParams().for_chain(0, 0, False) is None
+    # Afterwards, when all of them have been started, the parent goes where the first one did
+    assert given.for_chain(None, 7, True) is values[0]
+    assert given.for_chain(None, 9, True) is None  # these are of another run

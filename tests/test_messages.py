@@ -33,12 +33,14 @@ def test_a_message_has_words_of_its_own(message):
 
 
 SOURCE = """
+ADVICE = "look elsewhere"
+
 def _damage(path):
     return f"{path} is damaged"
 
 def check(name, value, *, allowed):
     if value is None:
-        raise TypeError(f"{name} must not be None")
+        raise TypeError(f"{name} must not be None: {ADVICE}")
     found = f"got {value}"
     if value not in allowed:
         raise ValueError(
@@ -51,6 +53,7 @@ def check(name, value, *, allowed):
         read(value)
     except OSError as error:
         raise ValueError(f"{_damage(value)}: {error}") from error
+        raise mended(error)
     raise
 """
 
@@ -58,8 +61,8 @@ def check(name, value, *, allowed):
 def test_texts_are_read_from_source(tmp_path):
     (tmp_path / "module.py").write_text(SOURCE)
     assert messages_of(tmp_path) == [
-        Message("TypeError", "… must not be None", "module.py:7"),
-        Message("ValueError", "… must be one of …, got …", "module.py:10"),
-        Message("UserWarning", "… is odd", "module.py:15"),
-        Message("ValueError", "… is damaged: …", "module.py:19"),
+        Message("TypeError", "… must not be None: look elsewhere", "module.py:9"),
+        Message("ValueError", "… must be one of …, got …", "module.py:12"),
+        Message("UserWarning", "… is odd", "module.py:17"),
+        Message("ValueError", "… is damaged: …", "module.py:21"),
     ]

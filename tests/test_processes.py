@@ -241,5 +241,5 @@ def test_a_spawn_from_a_session_without_a_file_is_refused_in_seconds():
         """
     )
     assert done.returncode == 1
-    assert "RuntimeError: the model 'model' is defined in an interactive session" in done.stderr
+    assert "RuntimeError: model needs 'model', which is defined in an interactive" in done.stderr
     assert "mp_context='fork'" in done.stderr

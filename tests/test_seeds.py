@@ -1,11 +1,7 @@
-import sys
-from types import ModuleType
-
 import pyro
-import pytest
 import torch
 
-from pyro_fnbg.seeds import check_importable, fingerprint, next_key, worker_chain
+from pyro_fnbg.seeds import fingerprint, next_key, worker_chain
 
 
 def test_the_fingerprint_follows_torchs_stream_and_draws_nothing():
@@ -40,20 +36,3 @@ def test_a_new_kernel_without_a_new_seed_gets_another_root():
 
 def test_this_process_is_no_worker():
     assert worker_chain() is None
-
-
-def test_models_of_an_interactive_session_are_refused_by_name(monkeypatch):
-    main = ModuleType("__main__")
-    monkeypatch.setitem(sys.modules, "__main__", main)
-
-    def network():
-        pass
-
-    network.__module__ = "__main__"
-    with pytest.raises(RuntimeError, match="the model 'network' is defined in an interactive"):
-        check_importable(network)
-    main.__file__ = "<stdin>"
-    with pytest.raises(RuntimeError, match="move the model into a module"):
-        check_importable(network)
-    main.__file__ = __file__
-    check_importable(network)

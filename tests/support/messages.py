@@ -26,10 +26,9 @@ def messages_of(package: Path) -> list[Message]:
 
 
 def _messages_of_module(source: str, name: str) -> Iterator[Message]:
-    tree = ast.parse(source)
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    scopes: list[ast.AST] = [tree, *functions.values()]
-    for node in sorted(ast.walk(tree), key=lambda node: getattr(node, "lineno", 0)):
+    module = _Module(ast.parse(source))
+    scopes: list[ast.AST] = [module.tree, *module.functions.values()]
+    for node in sorted(ast.walk(module.tree), key=lambda node: getattr(node, "lineno", 0)):
         call = _raising_call(node)
         if call is None:
             continue
@@ -38,7 +37,7 @@ def _messages_of_module(source: str, name: str) -> Iterator[Message]:
         kind = ast.unparse(call.func)
         if kind == "warnings.warn":
             kind = ast.unparse(call.args[1])
-        text = "".join(_pieces(call.args[0], scope, functions)) if call.args else ""
+        text = "".join(module.pieces(call.args[0], scope)) if call.args else ""
         while GAP * 2 in text:
             text = text.replace(GAP * 2, GAP)
         yield Message(kind, text, f"{name}:{call.lineno}")
@@ -46,46 +45,54 @@ def _messages_of_module(source: str, name: str) -> Iterator[Message]:
 
 def _raising_call(node: ast.AST) -> ast.Call | None:
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-        return node.exc
+        # A function, not a class, hands on an error that came from elsewhere
+        return node.exc if ast.unparse(node.exc.func)[0].isupper() else None
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
         return node
     return None
 
 
-def _pieces(node: ast.expr, scope: ast.AST, functions: dict[str, ast.FunctionDef]) -> Iterator[str]:
-    """Yield the fixed parts of a text and a gap for each value in it.
+class _Module:
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        self.functions = {function.name: function for function in functions}
 
-    A name stands for the text that the function last gave it above, a call of one of the module's
-    functions for the text that it returns; everything else is a value.
-    """
-    match node:
-        case ast.Constant(value=str(text)):
-            yield text
-        case ast.JoinedStr(values=values):
-            for value in values:
-                yield from _pieces(value, scope, functions)
-        case ast.FormattedValue(
-            value=ast.Name() | ast.Call() as value, conversion=-1, format_spec=None
-        ):
-            yield from _pieces(value, scope, functions)
-        case ast.Name(id=name):
-            given = [
-                line
-                for line in ast.walk(scope)
-                if isinstance(line, ast.Assign)
-                and any(isinstance(to, ast.Name) and to.id == name for to in line.targets)
-                and line.lineno < node.lineno
-            ]
-            last = max(given, key=lambda line: line.lineno, default=None)
-            is_text = last is not None and isinstance(last.value, ast.JoinedStr | ast.Constant)
-            yield from _pieces(last.value, scope, functions) if last and is_text else GAP
-        case ast.Call(func=ast.Name(id=name)) if name in functions:
-            returned = [
-                line.value
-                for line in ast.walk(functions[name])
-                if isinstance(line, ast.Return) and line.value is not None
-            ]
-            is_one_text = len(returned) == 1 and isinstance(returned[0], ast.JoinedStr)
-            yield from _pieces(returned[0], functions[name], functions) if is_one_text else GAP
-        case _:
-            yield GAP
+    def pieces(self, node: ast.expr, scope: ast.AST) -> Iterator[str]:
+        """Yield the fixed parts of a text and a gap for each value in it.
+
+        A constant of the module stands for its text, another name for the text that the function
+        last gave it above, and a call of one of the module's functions for the text that it
+        returns; everything else is a value.
+        """
+        match node:
+            case ast.Constant(value=str(text)):
+                yield text
+            case ast.JoinedStr(values=values):
+                for value in values:
+                    yield from self.pieces(value, scope)
+            case ast.FormattedValue(value=ast.Name() | ast.Call() as value, conversion=-1):
+                yield from self.pieces(value, scope)
+            case ast.Name(id=name):
+                given = self._given(name, self.tree if name.isupper() else scope, node.lineno)
+                yield from self.pieces(given, scope) if given else GAP
+            case ast.Call(func=ast.Name(id=name)) if name in self.functions:
+                function = self.functions[name]
+                returned = [line.value for line in ast.walk(function) if type(line) is ast.Return]
+                is_one_text = len(returned) == 1 and isinstance(returned[0], ast.JoinedStr)
+                yield from self.pieces(returned[0], function) if is_one_text else GAP
+            case _:
+                yield GAP
+
+    def _given(self, name: str, scope: ast.AST, before: int) -> ast.expr | None:
+        """Return the text that a name was last given above a line."""
+        lines = [
+            line
+            for line in ast.walk(scope)
+            if isinstance(line, ast.Assign)
+            and any(isinstance(to, ast.Name) and to.id == name for to in line.targets)
+            and line.lineno < before
+        ]
+        last = max(lines, key=lambda line: line.lineno, default=None)
+        is_text = last is not None and isinstance(last.value, ast.JoinedStr | ast.Constant)
+        return last.value if is_text else None
