@@ -81,19 +81,17 @@ class Draws:
         """Return one chain's draws so far, ``(draws, *site shape)``."""
         return {name: v[chain, : self.counts[chain]] for name, v in self._values.items()}
 
-    def samples(self, chains: Sequence[int], num_draws: int) -> dict[str, Tensor]:
-        """Return the first draws of some chains, ``(chains, num_draws, *site shape)``.
+    def hand_over(self, chains: Sequence[int], num_draws: int) -> dict[str, Tensor]:
+        """Give away the first draws of some chains, ``(chains, num_draws, *site shape)``.
 
-        All draws of all chains are returned where they are. A part gets memory of its own, site by
-        site, so that what is saved or kept of a stopped run is not the memory that was set aside.
+        All draws of all chains stay where they are. A part gets memory of its own, site by site, so
+        that what is kept or saved of a stopped run is not all the memory that was set aside.
         """
         found = {}
         for name in list(self._values):
-            value = self._values[name]
-            if value.shape[:2] != (len(chains), num_draws):
-                value = value[list(chains), :num_draws]
-                del self._values[name]
-            found[name] = value
+            value = self._values.pop(name)
+            is_all = value.shape[:2] == (len(chains), num_draws)
+            found[name] = value if is_all else value[list(chains), :num_draws]
         return found
 
 

@@ -238,7 +238,7 @@ class MultiChainMCMC:
         with undisturbed():
             reports = [report(chain) for chain in chains]
             self._diagnostics = [first_draws(one, num_draws) for one in reports]
-            self._samples = draws.samples(chains, num_draws)
+            self._samples = draws.hand_over(chains, num_draws)
             self._kept, self.is_complete = (len(chains), num_draws), stopped is None
             self._args, self._kwargs = self._running
         warn_of_blocks(reports, self.warmup_steps if self._config.adapt else 0)
