@@ -616,7 +616,10 @@ def test_other_kernels_are_refused(kernel):
         ({"num_samples": 0}, "num_samples must be a whole number, 1 or more; got 0"),
         ({"num_samples": 2.0}, "num_samples must.*got 2.0"),
         ({"warmup_steps": -1}, "warmup_steps must be a whole number, 0 or more; got -1"),
-        ({"num_chains": 0}, "num_chains must be a whole number, 1 or more and at most 100000; got 0"),
+        (
+            {"num_chains": 0},
+            "num_chains must be a whole number, 1 or more and at most 100000; got 0",
+        ),
         ({"num_chains": True}, "num_chains must.*got True"),
         (
             {"chain_method": "parallel"},

@@ -153,7 +153,9 @@ def test_a_model_of_the_users_own_whose_samples_do_not_fit_is_told_by_site():
 
 @pytest.mark.parametrize("x", [NEW[:, :1], NEW[0], NEW.double(), NEW.numpy(), NEW[:0]])
 def test_inputs_that_do_not_fit_are_refused(x):
-    with pytest.raises((ValueError, TypeError), match="x must be|x must have|as the model's own on this x"):
+    with pytest.raises(
+        (ValueError, TypeError), match="x must be|x must have|as the model's own on this x"
+    ):
         marginal_predictive(network("categorical"), drawn(), x)
 
 
