@@ -28,6 +28,8 @@ GAIN_DECAY = 0.6
 # throw a network's nodes to where the data do not reach them; there a wide scale is learnt that the
 # node is stuck with when it comes back after warmup. To grow back takes about twenty sweeps.
 FIRST_SHARE = 0.01
+# Coordinates whose spread is computed at a time
+MAX_COORDINATES = 2**16
 
 # Acceptance rates near the best for a random walk on a Gaussian of 1, 2, 3 and 10 or more
 # dimensions (Gelman, Roberts and Gilks, 1996); between them, linear in the dimension
@@ -75,7 +77,9 @@ def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
     Raises:
         ValueError: If the draws of a block do not vary or are not finite, naming the block.
     """
-    variances = prior_draws.double().var(0)
+    # Some coordinates at a time: in double precision all draws take twice their memory once more
+    some = prior_draws.split(MAX_COORDINATES, 1)
+    variances = torch.cat([draws.double().var(0) for draws in some])
     sums = torch.zeros(partition.num_blocks, dtype=torch.float64)
     sums = sums.index_add(0, partition.block_of_coordinate, variances)
     scales = 2.4 / partition.sizes * sums.sqrt()

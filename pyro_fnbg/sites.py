@@ -221,8 +221,8 @@ def prior_draws(
             draws; names the site.
     """
     probes = {name: _support_probe(sites, name, c) for name, c in sites.constrain.items()}
-    positions = []
-    for _ in range(num_draws):
+    positions = torch.empty(0)
+    for number in range(num_draws):
         with plate_rows:
             trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
         latents = {
@@ -249,8 +249,12 @@ def prior_draws(
                     "function of one with a fixed support, such as a scaled unit interval"
                 )
             values[name] = bijection.inv(site["value"])
-        positions.append(sites.layout.flatten(values))
-    return torch.stack(positions)
+        position = sites.layout.flatten(values)
+        if number == 0:
+            # One piece of memory: draws that are gathered and then stacked take twice as much
+            positions = position.new_empty((num_draws, len(position)))
+        positions[number] = position
+    return positions
 
 
 def _support_probe(sites: ModelSites, name: str, bijection: Any) -> Tensor:
