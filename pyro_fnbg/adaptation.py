@@ -28,6 +28,8 @@ GAIN_DECAY = 0.6
 # throw a network's nodes to where the data do not reach them; there a wide scale is learnt that the
 # node is stuck with when it comes back after warmup. To grow back takes about twenty sweeps.
 FIRST_SHARE = 0.01
+# Coordinates whose spread is computed at a time
+MAX_COORDINATES = 2**16
 
 # Distance of the quartiles of a Gaussian, in standard deviations
 NORMAL_QUARTILES = 1.349
@@ -80,7 +82,9 @@ def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
     Raises:
         ValueError: If the draws of a block do not vary or are not finite, naming the block.
     """
-    variances = _variances(prior_draws.double())
+    # Some coordinates at a time: in double precision all draws take twice their memory once more
+    some = prior_draws.split(MAX_COORDINATES, 1)
+    variances = torch.cat([_variances(draws.double()) for draws in some])
     sums = torch.zeros(partition.num_blocks, dtype=torch.float64)
     sums = sums.index_add(0, partition.block_of_coordinate, variances)
     scales = 2.4 / partition.sizes * sums.sqrt()

@@ -14,11 +14,14 @@ __all__ = [
     "checked_likelihood",
     "checked_observation_scale",
     "checked_widths",
+    "double_only",
     "per_layer",
 ]
 
-# Squares of numbers beyond these overflow in single precision, and those of scales underflow too
-LARGEST, SMALLEST_SCALE = 1e18, 1e-18
+# Squares of numbers beyond these overflow in double precision, and those of scales underflow too
+LARGEST, SMALLEST_SCALE = 1e150, 1e-150
+# The same in single precision
+LARGEST_SINGLE, SMALLEST_SINGLE_SCALE = 1e18, 1e-18
 
 
 def checked_widths(widths: Sequence[int]) -> tuple[int, ...]:
@@ -43,6 +46,24 @@ def per_layer(name: str, value: float | Sequence[float], layers: int) -> tuple[f
             f"(allowed are {lowest:g} to {LARGEST:g})"
         )
     return tuple(numbers)
+
+
+def double_only(**numbers: Sequence[float]) -> str:
+    """Say which argument, of numbers by argument, needs double precision; nothing if none does.
+
+    Example:
+        >>> double_only(prior_scale=(1.0, 1e30))
+        'prior_scale is from 1e-18 to 1e+18 in single precision, got (1.0, 1e+30)'
+        >>> double_only(prior_loc=(0.0,))
+        ''
+    """
+    for name, values in numbers.items():
+        lowest = SMALLEST_SINGLE_SCALE if name.endswith("scale") else -LARGEST_SINGLE
+        if not all(lowest <= value <= LARGEST_SINGLE for value in values):
+            return (
+                f"{name} is from {lowest:g} to {LARGEST_SINGLE:g} in single precision, got {values}"
+            )
+    return ""
 
 
 def checked_activations(

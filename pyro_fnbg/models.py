@@ -17,6 +17,7 @@ from pyro_fnbg.mlp_arguments import (
     checked_likelihood,
     checked_observation_scale,
     checked_widths,
+    double_only,
     per_layer,
 )
 from pyro_fnbg.structure import ACTIVATIONS, Activation, Feedforward
@@ -98,6 +99,11 @@ class BayesianMLP:
         self.activations = checked_activations(activation, layers - 1)
         self.likelihood = checked_likelihood(likelihood, self.widths[-1])
         self.observation_scale = checked_observation_scale(observation_scale, likelihood)
+        scale = self.observation_scale if isinstance(self.observation_scale, float) else 1.0
+        self._double_only = double_only(
+            prior_scale=self.prior_scales, prior_loc=self.prior_locs, observation_scale=[scale],
+            bias_prior_scale=self.bias_prior_scales, bias_prior_loc=self.bias_prior_locs,
+        )  # fmt: skip
         self.parameter_shapes: dict[str, tuple[int, ...]] = {}
         for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths), start=1):
             self.parameter_shapes[f"layer{layer}.weight"] = (fan_out, fan_in)
@@ -222,6 +228,8 @@ class BayesianMLP:
         if not x.is_floating_point() or not is_dense(x):
             received = x.dtype if is_dense(x) else f"one of {x.layout} on {x.device}"
             raise TypeError(f"{expected}, got {received}: convert and standardise it")
+        if self._double_only and x.dtype is not torch.float64:
+            raise ValueError(f"x must be in double precision, got {x.dtype}: {self._double_only}")
         if x.dim() != 2 or x.shape[1] != self.widths[0] or len(x) == 0:
             raise ValueError(f"{expected}, with at least one row; got {tuple(x.shape)}")
 
@@ -275,9 +283,8 @@ def _check_finite(x: Tensor) -> None:
     # A sum takes a fraction of the network's time, and is finite almost always
     if not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all()):
         row = int((~torch.isfinite(x)).any(-1).reshape(-1).nonzero()[0])
-        raise ValueError(
-            f"x must hold finite numbers, got {x.reshape(-1, x.shape[-1])[row].tolist()}"
-        )
+        values = x.reshape(-1, x.shape[-1])[row].tolist()
+        raise ValueError(f"x must hold finite numbers, got {values}")
 
 
 def _activated(activation: Callable[[Tensor], Tensor], layer: int, values: Tensor) -> Tensor:

@@ -290,7 +290,9 @@ def test_networks_that_overflow_are_rejected_and_told_apart(engine, case, dtype)
     widths, coordinates, start_at, expected = OVERFLOWS[case]
     huge, large = torch.finfo(dtype).max ** 0.6, torch.finfo(dtype).max ** 0.45
     prior_scale = [1.0, large, 1.0][: len(widths) - 1]
-    model = BayesianMLP(widths, prior_scale, activation="identity", likelihood="normal")
+    model = BayesianMLP(
+        widths, prior_scale, activation="identity", likelihood="normal", bias_prior_scale=1.0
+    )
     x = torch.tensor([[huge], [0.0], [1.0]], dtype=dtype)
     last = len(start_at) - 1
     others = tuple(range(len(coordinates), last))
@@ -333,7 +335,9 @@ def test_networks_that_overflow_are_rejected_and_told_apart(engine, case, dtype)
 def test_no_move_elsewhere_is_accepted_while_a_row_is_impossible(engine):
     """The block in question moves its unit on the second row only, where all is well."""
     huge, large = 1e200, 1e150
-    model = BayesianMLP([2, 2, 1], [1.0, large], activation="relu", likelihood="normal")
+    model = BayesianMLP(
+        [2, 2, 1], [1.0, large], activation="relu", likelihood="normal", bias_prior_scale=1.0
+    )
     x = torch.tensor([[huge, 0.0], [0.0, 1.0]], dtype=torch.float64)
     groups = [(0,), (3,), (1, 2, 4, 5), (6, 7, 8)]
     blocks = Partition(tuple(Block(f"b{k}", group) for k, group in enumerate(groups)), 9)

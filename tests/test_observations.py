@@ -4,7 +4,7 @@ import pytest
 import torch
 from pyro import poutine
 
-from pyro_fnbg.observations import check_shape, check_values
+from pyro_fnbg.observations import check_form, check_values
 from pyro_fnbg.sites import inspect_model
 
 N = 20
@@ -114,5 +114,5 @@ def test_masked_values_may_be_anything():
 
 def test_data_that_are_no_tensor_are_left_to_the_distribution():
     site = {"name": "y", "fn": dist.Normal(0.0, 1.0), "value": 3.0, "mask": None}
-    check_shape(site)
+    check_form(site)
     check_values({"y": site}, {}, lambda: None)

@@ -37,7 +37,7 @@ def is_between(lowest, highest):
     return lambda value: is_real(value) and lowest <= float(value) <= highest
 
 
-is_scale, is_loc = is_between(1e-18, 1e18), is_between(-1e18, 1e18)
+is_scale, is_loc = is_between(1e-150, 1e150), is_between(-1e150, 1e150)
 
 
 def one_or_two(allowed):

@@ -1,0 +1,142 @@
+"""Memory: what a kernel holds on to, what hooks may keep, and what is left in a saved file."""
+
+import gc
+import io
+import subprocess
+import sys
+
+import pyro
+import pytest
+import torch
+from pyro.infer import MCMC
+from pyro.infer.mcmc.api import StreamingMCMC
+
+from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+
+DRIVERS = [MCMC, MultiChainMCMC]
+ENGINES = ["trace", "feedforward", "fused"]
+X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
+Y = torch.arange(30) % 3
+NET = BayesianMLP([4, 5, 3], likelihood="categorical")
+SIZE = 5 * 4 + 5 + 3 * 5 + 3
+
+
+def run(driver, kernel, *data, draws=40, warmup=20, **options):
+    mcmc = driver(kernel, num_samples=draws, warmup_steps=warmup, disable_progbar=True, **options)
+    mcmc.run(*data)
+    return mcmc
+
+
+def held_bytes():
+    """Count what tensors that anybody can still reach hold on to."""
+    gc.collect()
+    tensors = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
+    stores = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(stores.values())
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_draws_that_nobody_asked_to_keep_are_not_kept(driver, engine):
+    """Where only a small site is saved, memory does not grow with the draws of a large one."""
+    net = BayesianMLP([4, 1000, 3], likelihood="categorical")
+    seen = {}
+
+    def look(kernel, params, stage, i):
+        if i in (50, 300):
+            seen[i] = held_bytes()
+
+    kernel = FNBG(net, engine=engine, blocks="layer")
+    mcmc = run(driver, kernel, X, Y, draws=301, warmup=0, save_params=["layer2.bias"], hook_fn=look)
+    assert list(mcmc.get_samples()) == ["layer2.bias"]
+    one_draw = 4 * (1000 * 5 + 3 * 1001)
+    # Of the 250 draws in between, at most 2**20 numbers made ahead can be there, which are 131
+    assert seen[300] - seen[50] < 190 * one_draw
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_hook_kept_is_never_written_to(driver, engine):
+    kept = []
+
+    def keep(kernel, params, stage, i):
+        if stage == "Sample":
+            kept.append(params)
+
+    samples = run(driver, FNBG(NET, engine=engine), X, Y, hook_fn=keep).get_samples()
+    for name, draws in samples.items():
+        assert torch.equal(torch.stack([params[name] for params in kept]), draws)
+        assert len(draws.flatten(1).unique(dim=0)) > 10
+
+
+def test_a_driver_that_is_run_again_keeps_the_draws_that_were_taken_from_it():
+    mcmc = run(MultiChainMCMC, FNBG(NET), X, Y)
+    first = mcmc.get_samples()
+    before = {name: value.clone() for name, value in first.items()}
+    mcmc.run(X, Y)
+    assert all(torch.equal(first[name], before[name]) for name in before)
+    assert not torch.equal(mcmc.get_samples()["layer1.weight"], before["layer1.weight"])
+
+
+@pytest.mark.parametrize("num_chains", [1, 2])
+def test_the_draws_of_a_stopped_run_are_saved_at_their_own_size(num_chains):
+    """Not with all the memory that was set aside for the draws that were never made."""
+
+    def stop(kernel, params, stage, i):
+        if stage.startswith("Sample") and i == 9:
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="kept are"):
+        mcmc = run(
+            MultiChainMCMC, FNBG(NET), X, Y, draws=10_000, hook_fn=stop, num_chains=num_chains
+        )
+    file = io.BytesIO()
+    torch.save(mcmc.get_samples(), file)
+    numbers = mcmc.num_chains * mcmc.num_samples * SIZE
+    assert mcmc.num_samples < 1000
+    assert len(file.getvalue()) < 4 * numbers + 10_000  # the names and shapes of four sites
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_running_moments_need_no_draws(engine):
+    """Pyro's driver that keeps moments alone gives those of the draws that were not kept."""
+    pyro.set_rng_seed(5)
+    streaming = run(StreamingMCMC, FNBG(NET, engine=engine), X, Y)
+    pyro.set_rng_seed(5)
+    draws = run(MCMC, FNBG(NET, engine=engine), X, Y).get_samples()
+    moments = streaming.get_statistics()
+    for name, values in draws.items():
+        torch.testing.assert_close(moments[0, name]["mean"], values.mean(0))
+        torch.testing.assert_close(moments[0, name]["variance"], values.var(0))
+
+
+SET_UP = """
+import resource
+import torch, pyro, pyro.distributions as dist
+from pyro_fnbg import FNBG
+
+def wide(size):
+    pyro.sample("weight", dist.Normal(torch.zeros(50, size), 1.0).to_event(2))
+    pyro.factor("data", torch.zeros(()))
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+FNBG(wide, blocks="site").setup(0, 10)
+before = peak()
+FNBG(wide, blocks="site").setup(0, 10_000)
+print((peak() - before) / (4 * 50 * 10_000))
+"""
+
+
+def test_set_up_needs_the_memory_of_its_draws_from_the_prior_and_little_more():
+    """A hundred draws are made to see the prior's spread, and were there more than three times."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SET_UP],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    # Beside them a few draws for the model's own work, in single or double precision
+    assert 50 < float(done.stdout) < 200

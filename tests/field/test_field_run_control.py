@@ -1,0 +1,215 @@
+"""Runs that are stopped, refused, tiny, repeated with other data, saved and loaded."""
+
+import copy
+import io
+import pickle
+import signal
+import threading
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
+from support.drivers import by_chain, drive, same, stock
+
+DRIVERS = [stock, drive]
+METHODS = ["vectorized", "sequential", "processes"]
+ENGINES = ["trace", "feedforward", "fused"]
+X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
+Y = torch.arange(30) % 3
+NET = BayesianMLP([4, 5, 3], likelihood="categorical")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
+    pytest.mark.filterwarnings("ignore:num_chains=:UserWarning"),
+]
+
+
+def location(y):
+    loc = pyro.sample("loc", dist.Normal(0.0, 50.0))
+    spread = pyro.sample("spread", dist.HalfNormal(1.0))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(loc, spread), obs=y)
+
+
+def stop_at(stage, number, error):
+    def hook(kernel, params, at, i):
+        if at.startswith(stage) and i == number:
+            raise error
+
+    return hook
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("stage", ["Warmup", "Sample"])
+def test_pyros_driver_lets_an_interrupt_through_and_the_kernel_runs_again(engine, stage):
+    kernel = FNBG(NET, engine=engine)
+    with pytest.raises(KeyboardInterrupt):
+        stock(kernel, X, Y, hook_fn=stop_at(stage, 4, KeyboardInterrupt()))
+    assert same(by_chain(stock(kernel, X, Y)), by_chain(stock(FNBG(NET, engine=engine), X, Y)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupt_before_the_first_draw_leaves_the_run_before(method):
+    options = {"num_chains": 2, "chain_method": method, "mp_context": "fork"}
+    mcmc = drive(FNBG(NET), X, Y, **options)
+    draws, reports = by_chain(mcmc), mcmc._diagnostics
+    mcmc._hook_fn = stop_at("Warmup", 0, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        mcmc.run(X[:9], Y[:9])
+    assert same(by_chain(mcmc), draws)
+    assert mcmc._diagnostics is reports
+    assert mcmc.is_complete
+    assert to_arviz(mcmc)["observed_data"]["obs"].shape == (30,)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_that_is_refused_leaves_the_run_before(method, capsys):
+    options = {"num_chains": 2, "chain_method": method, "mp_context": "fork"}
+    mcmc = drive(FNBG(NET, batch_size=10), X, Y, **options)
+    draws = by_chain(mcmc)
+    for data, words in (
+        ((X[:5], Y[:5]), "batch_size must be 1..5"),
+        ((X, Y + 0.5), "y must hold whole numbers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            mcmc.run(*data)
+    assert same(by_chain(mcmc), draws)
+    data = to_arviz(mcmc)
+    assert data["observed_data"]["obs"].shape == (30,)
+    assert data["posterior"].attrs["num_rows"] == 30
+    mcmc.summary()
+    assert "10 of 30 rows" in capsys.readouterr().out
+
+
+def test_reports_of_a_run_that_broke_off_are_not_put_beside_the_draws_of_another():
+    """Pyro's driver replaces the reports chain by chain, and the draws at the end."""
+    mcmc = stock(FNBG(NET), X, Y, num_chains=2)
+    mcmc.sampler.hook = stop_at("Sample [1]", 3, OSError("disk full"))
+    with pytest.raises(OSError, match="disk full"):
+        mcmc.run(X, Y)
+    with pytest.raises(RuntimeError, match="the last run of mcmc broke off.*earlier run"):
+        to_arviz(mcmc)
+    mcmc.sampler.hook = None
+    mcmc.run(X, Y)
+    assert to_arviz(mcmc)["posterior"].sizes["chain"] == 2
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(("draws", "warmup"), [(1, 0), (1, 1), (2, 0)])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_draw_is_a_run(driver, draws, warmup, engine):
+    mcmc = driver(FNBG(NET, engine=engine, batch_size=7), X, Y, draws=draws, warmup=warmup)
+    assert mcmc.get_samples()["layer1.weight"].shape == (draws, 5, 4)
+    (report,) = mcmc._diagnostics
+    assert 0 <= report["acceptance rate"] <= 1
+    assert to_arviz(mcmc)["posterior"].sizes["draw"] == draws
+
+
+def test_one_draw_has_tables(capfd):
+    mcmc = drive(FNBG(location), torch.ones(4), draws=1, warmup=0)
+    assert mcmc.diagnostics()["loc"]["n_eff"].isnan()
+    mcmc.summary()
+    out, err = capfd.readouterr()
+    assert "1 chains of 1 draws" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_one_driver_run_again_with_other_data_is_as_good_as_a_new_one(driver):
+    first, second = torch.randn(30) - 3.0, torch.randn(55) + 3.0
+    mcmc = driver(FNBG(location), first, num_chains=2)
+    pyro.set_rng_seed(1)
+    mcmc.run(second)
+    fresh = driver(FNBG(location), second, num_chains=2)
+    assert same(by_chain(mcmc), by_chain(fresh))
+    np.testing.assert_equal(mcmc._diagnostics, fresh._diagnostics)
+    assert to_arviz(mcmc)["observed_data"]["y"].values.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_kernel_fits_one_data_set_after_the_other(driver, engine):
+    kernel = FNBG(NET, engine=engine, batch_size=6)
+    driver(kernel, X, Y)
+    found = driver(kernel, X[:11] * 3, Y[:11])
+    fresh = driver(FNBG(NET, engine=engine, batch_size=6), X[:11] * 3, Y[:11])
+    assert same(by_chain(found), by_chain(fresh))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda k: pickle.loads(pickle.dumps(k))]
+)
+def test_a_kernel_travels_before_and_after_a_run(driver, copied):
+    kernel = FNBG(location)
+    expected = by_chain(driver(copied(kernel), torch.ones(5)))
+    driver(kernel, torch.zeros(3))
+    assert same(by_chain(driver(copied(kernel), torch.ones(5))), expected)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_whole_run_can_be_saved_and_asked_afterwards(driver, capsys):
+    mcmc = driver(FNBG(NET, batch_size=10), X, Y, num_chains=2)
+    file = io.BytesIO()
+    torch.save(mcmc, file)
+    loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    assert same(by_chain(loaded), by_chain(mcmc))
+    loaded.summary()
+    np.testing.assert_equal(loaded._diagnostics, mcmc._diagnostics)
+    assert loaded.diagnostics().keys() == mcmc.diagnostics().keys()
+    one, other = to_arviz(loaded), to_arviz(mcmc)
+    assert one["posterior"].equals(other["posterior"])
+    assert one["observed_data"].equals(other["observed_data"])
+
+
+def test_a_second_ctrl_c_while_the_draws_are_put_away_does_not_lose_them(monkeypatch):
+    """A real signal, sent while the noise of the batches is measured after the first."""
+    import pyro_fnbg.collect
+
+    report = pyro_fnbg.collect.report
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        return report(*args)
+
+    monkeypatch.setattr(pyro_fnbg.collect, "report", interrupted)
+    pyro.set_rng_seed(1)
+    mcmc = MultiChainMCMC(
+        FNBG(NET, batch_size=10), 20, 10, disable_progbar=True,
+        hook_fn=stop_at("Sample", 7, KeyboardInterrupt()),
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="by Ctrl-C: kept are 8 of 20"):
+        mcmc.run(X, Y)
+    assert to_arviz(mcmc)["posterior"].sizes["draw"] == 8
+    with pytest.raises(KeyboardInterrupt):  # and the next one is heard
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_run_in_a_thread_is_a_run():
+    """As in a window or a server: signals are the main thread's alone."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(drive(FNBG(NET), X, Y)))
+    thread.start()
+    thread.join()
+    assert same(by_chain(found[0]), by_chain(drive(FNBG(NET), X, Y)))
+
+
+@pytest.mark.parametrize("error", [StopIteration(), OSError("disk full"), SystemExit(3)])
+@pytest.mark.parametrize("method", METHODS)
+def test_whatever_a_hook_raises_arrives_and_leaves_the_draws(method, error):
+    mcmc = MultiChainMCMC(
+        FNBG(NET), 20, 10, num_chains=2, hook_fn=stop_at("Sample [0]", 7, error),
+        chain_method=method, mp_context="fork", disable_progbar=True,
+    )  # fmt: skip
+    with (
+        pytest.warns(UserWarning, match="stopped by an error: kept are"),
+        pytest.raises(type(error)) as caught,
+    ):
+        mcmc.run(X, Y)
+    assert str(caught.value) == str(error)
+    assert mcmc.num_samples > 0
+    assert not mcmc.is_complete
