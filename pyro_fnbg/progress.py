@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +19,7 @@ __all__ = ["Progress"]
 class Progress:
     """Show the sweeps of all chains in one bar, and their mean acceptance rates by layer.
 
-    A bar that cannot be drawn (any more), on a closed terminal or a full disk, is left out: it
+    A bar that cannot be written (any more), on a closed terminal or a full disk, is left out: it
     is no reason to lose a run.
 
     Args:
@@ -40,34 +41,28 @@ class Progress:
         self._sweeps = [0] * num_chains
         self._rates: dict[int, Sequence[float]] = {}
         self._warmup_steps, self._statistics = warmup_steps, statistics
-        self._bar: tqdm[Any] | None = None
-        with self._or_no_bar():
-            self._bar = tqdm(total=num_chains * num_sweeps, unit="sweep", disable=disable)
+        # A process without a console has no stream at all
+        self._bar = tqdm(
+            total=num_chains * num_sweeps,
+            unit="sweep",
+            disable=disable or sys.stderr is None,
+            file=_Careful(sys.stderr),
+        )
 
     def show(self, chain: int, sweeps: int, rates: Sequence[float]) -> None:
         """Note how far a chain is, and its blocks' acceptance rates in its phase so far."""
         self._rates[chain] = rates
         new, self._sweeps[chain] = sweeps - self._sweeps[chain], sweeps
-        with self._or_no_bar():
-            # The bar says whether it was drawn anew; to write what stands beside it takes longer
-            if self._bar is not None and self._bar.update(new):
-                self._describe(self._bar)
+        # The bar says whether it was drawn anew; to write what stands beside it takes longer
+        if self._bar.update(new):
+            self._describe()
 
-    @contextmanager
-    def _or_no_bar(self) -> Generator[None]:
-        try:
-            yield
-        except Exception:  # of the stream, or of the notebook's widgets
-            if self._bar is not None:
-                self._bar.disable = True  # nor does it try to say good-bye
-            self._bar = None
-
-    def _describe(self, bar: tqdm[Any]) -> None:
+    def _describe(self) -> None:
         in_warmup = min(self._sweeps) < self._warmup_steps
         means = torch.tensor(list(self._rates.values()), dtype=torch.float64).nanmean(0)
         (shown,) = self._statistics.shown(means)
-        bar.set_description("Warmup" if in_warmup else "Sample", refresh=False)
-        bar.set_postfix_str(f"acc. rate by layer (%)={shown}", refresh=False)
+        self._bar.set_description("Warmup" if in_warmup else "Sample", refresh=False)
+        self._bar.set_postfix_str(f"acc. rate by layer (%)={shown}", refresh=False)
 
     def __enter__(self) -> Progress:
         return self
@@ -78,8 +73,27 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with self._or_no_bar():
-            if self._bar is not None:
-                if self._rates:
-                    self._describe(self._bar)
-                self._bar.close()
+        if self._rates:
+            self._describe()
+        self._bar.close()
+
+
+class _Careful:
+    """Write to a stream what it takes, and drop the rest.
+
+    An error would leave tqdm's lock taken, where any other bar of the process waits for it.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(Exception):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(Exception):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,6 +1,7 @@
 """What users are told: silence where all is well, and the name of what is not."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pyro
 import pyro.distributions as dist
@@ -8,6 +9,7 @@ import pyro.infer.mcmc.api as api
 import pytest
 import torch
 from pyro.infer import MCMC
+from tqdm import tqdm
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
 
@@ -178,6 +180,10 @@ def test_a_bar_that_cannot_be_drawn_does_not_cost_the_run(stream, monkeypatch):
     mcmc = MultiChainMCMC(FNBG(NET), num_samples=10, warmup_steps=5, num_chains=2)
     mcmc.run(X, Y)
     assert mcmc.is_complete
+    # Nor does it keep the lock that all bars share: who has none cannot release it
+    with ThreadPoolExecutor(1) as other:
+        other.submit(tqdm.get_lock().acquire, False).result()
+        other.submit(tqdm.get_lock().release).result()
 
 
 def test_a_terminal_that_goes_away_half_way_does_not_cost_the_run(monkeypatch):
