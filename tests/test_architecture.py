@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "seeds",
         "spawning",
         "interrupts",
+        "transforms",
     ),
     ("density", "planning", "rows", "errors"),
     ("engines.base", "initial"),
