@@ -24,6 +24,7 @@ from pyro_fnbg.reports import report, warn_of_blocks
 from pyro_fnbg.run import RunState, start_run
 from pyro_fnbg.seeds import RunMark, fingerprint, forks, next_key, worker_chain
 from pyro_fnbg.spawning import check_spawned, is_being_spawned
+from pyro_fnbg.transforms import Transforms
 
 __all__ = ["FNBG"]
 
@@ -146,17 +147,15 @@ class FNBG(MCMCKernel):
         self._save_params: list[str] | None = None
         self._is_run_over = self._is_run_over_in_workers = False
         self._spawned_from: int | None = None
-        # Pyro's MCMC keeps the dict of its first run, so later runs must change this very one
-        self._transforms: dict[str, Any] = {}
+        self._transforms = Transforms(self)
 
     def __repr__(self) -> str:
         return f"FNBG({', '.join(f'{n}={value!r}' for n, value in vars(self.config).items())})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the configuration; refuse to do so for a worker that would not find the model."""
-        lost: dict[str, Any] = {"_run": None, "_mark": None, "_ahead": None, "_transforms": {}}
-        state = self.__dict__ | lost
-        state.pop("_statistics", None)
+        state = {n: v for n, v in vars(self).items() if n not in ("_statistics", "_transforms")}
+        state |= {"_run": None, "_mark": None, "_ahead": None}
         if is_being_spawned():
             check_spawned(vars(self.config))
             state["_spawned_from"] = fingerprint()
@@ -164,6 +163,10 @@ class FNBG(MCMCKernel):
             state["_spawned"] = self._workers()
             self._spawned += 1
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self._transforms = Transforms(self)
 
     def _workers(self) -> int:
         """Count the workers that may have been started from this kernel."""
@@ -177,8 +180,7 @@ class FNBG(MCMCKernel):
     @property
     def transforms(self) -> dict[str, Any] | None:
         """Maps from constrained to unconstrained values, by site; None before ``setup``."""
-        # Pyro reads this when a run is over, and calls setup where there is None: after a run in
-        # workers what is here belongs to an earlier run, and torch's stream has not moved
+        # Read by Pyro after a run; where it is None, as after one in workers, Pyro calls setup
         if self._workers() > self._workers_at_setup:
             self._is_run_over_in_workers = True
             return None
@@ -225,17 +227,15 @@ class FNBG(MCMCKernel):
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Start a run: inspect and check the model, cut the blocks, place the chain.
 
-        Replaces all state of an earlier run. The run's seed comes from torch's random stream, so
-        ``pyro.set_rng_seed`` governs it, and the chains of a run get streams of their own, the same
-        ones whether Pyro draws them in turn or in workers.
+        Replaces all state of an earlier run. The seed comes from torch's random stream, so
+        ``pyro.set_rng_seed`` governs it; chains get the same streams in turn and in workers.
 
         Raises:
             ValueError: If the model, its data or the initial values do not fit; names the site.
         """
-        chain = worker_chain()
-        if chain is not None:
+        if (chain := worker_chain()) is not None:
             torch.set_num_threads(1)  # torch's threads do not survive a fork
-        # Set-up after a run in workers, for the transforms alone: must not fail and cost the run
+        # After a run in workers, for the transforms alone: it must not fail and cost the run
         is_afterwards = self._is_run_over_in_workers and warmup_steps == 0
         initial_params = self._given.for_chain(chain, self._workers(), is_afterwards)
         self._given, self._is_run_over_in_workers = GivenParams(), False

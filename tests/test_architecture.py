@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("arguments", "blocks", "observations", "structure"),
     ("nodes", "noise", "shuffling", "mlp_arguments"),
     ("step", "batches", "adaptation", "models", "sites", "data", "images", "seeds"),
-    ("spawning", "interrupts", "errors"),
+    ("spawning", "interrupts", "errors", "transforms"),
     ("density", "planning", "rows", "unused"),
     ("engines.base", "initial", "randomness"),
     ("engines.network",),

@@ -9,8 +9,10 @@ import threading
 import numpy as np
 import pyro
 import pyro.distributions as dist
+import pyro.infer.mcmc.api as api
 import pytest
 import torch
+from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
 from support.drivers import by_chain, drive, same, stock
@@ -128,6 +130,32 @@ def test_one_driver_run_again_with_other_data_is_as_good_as_a_new_one(driver):
     assert same(by_chain(mcmc), by_chain(fresh))
     np.testing.assert_equal(mcmc._diagnostics, fresh._diagnostics)
     assert to_arviz(mcmc)["observed_data"]["y"].values.tolist() == second.tolist()
+
+
+def bounded(top):
+    pyro.sample("z", dist.Uniform(torch.zeros(()), top))
+    pyro.factor("no data", torch.zeros(()))
+
+
+@pytest.mark.parametrize(("num_chains", "is_loaded"), [(1, False), (1, True), (2, False)])
+def test_one_driver_run_again_maps_its_draws_to_the_new_runs_support(
+    num_chains, is_loaded, monkeypatch
+):
+    """Pyro keeps the maps of the first run, and after workers nothing here knows the second."""
+    monkeypatch.setattr(api.mp, "cpu_count", lambda: 8)
+    options = {"warmup_steps": 10, "num_chains": num_chains, "disable_progbar": True}
+    mcmc = MCMC(FNBG(bounded), 200, **options)
+    mcmc.run(torch.tensor(1.0))
+    assert mcmc.get_samples()["z"].max() < 1
+    if is_loaded:
+        mcmc = pickle.loads(pickle.dumps(mcmc))
+    pyro.set_rng_seed(1)
+    mcmc.run(torch.tensor(100.0))
+    pyro.set_rng_seed(1)
+    fresh = MCMC(FNBG(bounded), 200, **options)
+    fresh.run(torch.tensor(100.0))
+    assert torch.equal(mcmc.get_samples()["z"], fresh.get_samples()["z"])
+    assert mcmc.get_samples()["z"].max() > 50
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
