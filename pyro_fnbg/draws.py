@@ -73,7 +73,7 @@ class Draws:
     def samples(self, chains: Sequence[int], num_draws: int) -> dict[str, Tensor]:
         """Return the first draws of some chains, ``(chains, num_draws, *site shape)``.
 
-        All draws of all chains are returned where they are. A part is moved, site by site, to memory
+        All draws of all chains are returned where they are. A part moves, site by site, to memory
         of its own, so that what is kept of a stopped run is not all that was set aside; nothing
         else can be asked then.
         """

@@ -140,5 +140,5 @@ def test_set_up_needs_the_memory_of_its_draws_from_the_prior_and_little_more():
         timeout=120,
         check=True,
     )
-    # Beside them the double precision of 2**16 coordinates, 26 draws' worth, and the model's own work
+    # Beside them 2**16 coordinates in double precision, 26 draws' worth, and the model's work
     assert 100 < float(done.stdout) < 200
