@@ -285,7 +285,7 @@ class MultiChainMCMC:
         samples = self._drawn()
         chains, num_draws = self._kept or self._asked
         print(f"target: {self._diagnostics[0]['target']}")
-        print(f"{chains} chains of {num_draws} draws, {self._config.thin} sweeps each", end="")
+        print(f"{chains} chains of {num_draws} draws, sweeps a draw: {self._config.thin}", end="")
         print("" if self.is_complete else f"; incomplete: {self._asked[1]} were asked for")
         print(summary_table(samples, prob).to_string())
 

@@ -224,7 +224,7 @@ class BayesianMLP:
     def _check_inputs(self, x: Tensor) -> None:
         expected = f"x must be a floating-point torch tensor of shape (rows, {self.widths[0]})"
         if not isinstance(x, Tensor):
-            raise TypeError(f"{expected}, got {type(x).__name__}: use torch.as_tensor")
+            raise TypeError(f"{expected}, got {type(x).__name__}: make one of all rows")
         if not x.is_floating_point() or not is_dense(x):
             received = x.dtype if is_dense(x) else f"one of {x.layout} on {x.device}"
             raise TypeError(f"{expected}, got {received}: convert and standardise it")

@@ -53,6 +53,28 @@ def _check_shape(site: Any) -> None:
         )
     if isinstance(fn, dist.Unit):
         _check_factor_shape(site)
+    elif not value.is_floating_point():
+        _check_whole_numbers(site)
+
+
+def _check_whole_numbers(site: Any) -> None:
+    """Refuse whole numbers where the distribution can score only floating ones."""
+    fn, value = site["fn"], site["value"]
+    if _can_score(fn, value) or not _can_score(fn, value.to(torch.get_default_dtype())):
+        return
+    raise TypeError(
+        f"observed site {site['name']!r} must have data that {type(fn).__name__} can score, "
+        f"got {value.dtype}: convert them by .float() or .double()"
+    )
+
+
+def _can_score(fn: Any, value: Tensor) -> bool:
+    """Whether a distribution does not fail on some data, whatever it makes of them."""
+    try:
+        fn.log_prob(value)
+    except (IndexError, RuntimeError, ValueError):
+        return False
+    return True
 
 
 def _broadcast(one: torch.Size, other: torch.Size) -> tuple[int, ...] | None:

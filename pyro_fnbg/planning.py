@@ -103,6 +103,11 @@ def _choose_plate(sites: ModelSites, name: str | None, wanted: bool) -> DataPlat
         name = subsampled[0]
     elif not wanted:
         return None
+    elif not sites.observed:
+        raise ValueError(
+            "batch_size and likelihood_scale need observed data, and the model has none: pass the "
+            "response to run()"
+        )
     elif not plates:
         raise ValueError(
             "batch_size and likelihood_scale need the data's rows in a pyro.plate, and observed "

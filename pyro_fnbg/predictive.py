@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from pyro import poutine
 from pyro.distributions.torch_distribution import TorchDistributionMixin
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Independent
@@ -93,7 +94,7 @@ def _probability_chunks(
     model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
 ) -> Iterator[Tensor]:
     """Yield probabilities of shape (some draws, rows, classes) until every draw is used."""
-    if not callable(model):
+    if not callable(model) or isinstance(model, MCMCKernel):
         raise TypeError(f"model must be a callable with Pyro sample statements, got {shown(model)}")
     num_draws = _num_draws(samples)
     if not isinstance(x, Tensor):

@@ -72,7 +72,7 @@ def _scores(
             trace.compute_log_prob()
     except Exception as error:
         # The model's own words stay; a batch that it cannot take shows in many ways
-        error.add_note(advice)
+        error.add_note(f"FNBG ran the model on a batch: {advice}")
         raise
     found = {}
     for name, site, dim in _observed_in_plate(trace, plan.plate):

@@ -66,7 +66,8 @@ def check_travels(values: Mapping[str, object]) -> None:
 
     Raises:
         RuntimeError: If one cannot be pickled, or refers to a class or function that lives in a
-            ``__main__`` without a file (a notebook, an interactive session); names it.
+            ``__main__`` without a file (a notebook, an interactive session), or behind the guard of
+            one with a file; names it.
     """
     for name, value in values.items():
         found = _Finder(io.BytesIO())
@@ -81,7 +82,7 @@ def check_travels(values: Mapping[str, object]) -> None:
                 ) from error
         if found.lost:
             raise RuntimeError(
-                f"{name} needs {found.lost[0]!r}, which is defined in an interactive session, "
+                f"{name} needs {found.lost[0]!r}, which is defined {found.where}, "
                 f"where a spawned worker cannot find it: {ADVICE}"
             )
 
@@ -96,13 +97,36 @@ class _Finder(pickle.Pickler):
         # Python calls the file of a piped script "<stdin>"
         path = getattr(main, "__file__", None) or ""
         self._has_file = getattr(main, "__spec__", None) is not None or os.path.isfile(path)
+        self._guarded = _guarded_names(path) if self._has_file else set[str]()
+        guard = "under if __name__ == '__main__':"
+        self.where = guard if self._has_file else "in an interactive session"
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return int, ()
-        if not self._has_file and getattr(value, "__module__", None) == "__main__":
-            self.lost.append(getattr(value, "__name__", type(value).__name__))
+        if getattr(value, "__module__", None) == "__main__":
+            name = getattr(value, "__name__", type(value).__name__)
+            if not self._has_file or name in self._guarded:
+                self.lost.append(name)
         return NotImplemented
+
+
+def _guarded_names(file: str) -> set[str]:
+    """Find functions and classes of a script that it defines behind its guard only."""
+    try:
+        with open(file, "rb") as source:
+            statements = ast.parse(source.read()).body
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    behind, before = set[str](), set[str]()
+    for statement in statements:
+        is_guard = isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)
+        (behind if is_guard else before).update(
+            node.name
+            for node in ast.walk(statement)
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        )
+    return behind - before
 
 
 def check_main_guard() -> None:

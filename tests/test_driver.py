@@ -300,7 +300,7 @@ def test_the_summary_says_what_the_chains_target_and_names_every_parameter(capsy
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"target: {mcmc.kernel.target}"
     assert lines[0].startswith("target: approximate: prior x likelihood^0.25")
-    assert lines[1] == "2 chains of 30 draws, 4 sweeps each"
+    assert lines[1] == "2 chains of 30 draws, sweeps a draw: 4"
     assert re.search(r"\b(hdi_25%|eti50_lb)", lines[2])
     names = [re.match(r"[\w.]+\[[\d, ]+\]", line).group() for line in lines[3:]]
     assert names[:4] == [f"layer1.weight[{i}, {j}]" for i in range(2) for j in range(2)]
@@ -492,7 +492,7 @@ def test_a_summary_of_a_stopped_run_says_so(capsys):
     with pytest.warns(UserWarning, match="kept are 7 of 30 draws of 1 of 1 chains"):
         mcmc = drive(FNBG(NET), X, Y, draws=30, hook_fn=hook)
     mcmc.summary()
-    assert "1 chains of 7 draws, 1 sweeps each; incomplete: 30 were asked for" in (
+    assert "1 chains of 7 draws, sweeps a draw: 1; incomplete: 30 were asked for" in (
         capsys.readouterr().out
     )
     if not IS_ARVIZ_1:

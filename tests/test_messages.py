@@ -54,6 +54,9 @@ def check(name, value, *, allowed):
     except OSError as error:
         raise ValueError(f"{_damage(value)}: {error}") from error
         raise mended(error)
+    except ValueError as error:
+        error.add_note(f"in line {name}:\\n{found}")
+        error.add_note(value)
     raise
 """
 
@@ -65,4 +68,5 @@ def test_texts_are_read_from_source(tmp_path):
         Message("ValueError", "… must be one of …, got …", "module.py:12"),
         Message("UserWarning", "… is odd", "module.py:17"),
         Message("ValueError", "… is damaged: …", "module.py:21"),
+        Message("note", "in line …: …", "module.py:24"),
     ]

@@ -446,7 +446,7 @@ def test_labels_of_a_wrong_type(y, message):
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
-        (INPUTS.numpy(), TypeError, "got ndarray: use torch.as_tensor"),
+        (INPUTS.numpy(), TypeError, "got ndarray: make one of all rows"),
         (INPUTS.long(), TypeError, "got torch.int64: convert and standardise it"),
         (INPUTS.to(torch.uint8), TypeError, "got torch.uint8: convert and standardise it"),
         (INPUTS[:, 0], ValueError, "shape (rows, 2), with at least one row; got (5,)"),

@@ -116,3 +116,9 @@ def test_data_that_are_no_tensor_are_left_to_the_distribution():
     site = {"name": "y", "fn": dist.Normal(0.0, 1.0), "value": 3.0, "mask": None}
     check_form(site)
     check_values({"y": site}, {}, lambda: None)
+
+
+def test_whole_numbers_that_a_distribution_cannot_score_are_named():
+    with pytest.raises(TypeError, match=r"'y' must have.*Bernoulli.*torch\.int64.*\.float\(\)"):
+        observe(dist.Bernoulli(logits=torch.zeros(N)), torch.ones(N, dtype=torch.int64), N)
+    observe(dist.Categorical(logits=torch.zeros(N, 3)), torch.ones(N, dtype=torch.uint8), N)

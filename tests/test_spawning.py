@@ -103,3 +103,17 @@ def test_cells_of_a_notebook_are_no_script(session):
     exec(compile("check()", "<cell>", "exec"), vars(session) | {"check": check_main_guard})
     session.check = check_main_guard
     exec(compile("check()", "<cell>", "exec"), vars(session))
+
+
+def test_what_stands_behind_the_guard_alone_is_refused(session, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "def above(): pass\n"
+        "if __name__ == '__main__':\n"
+        "    def behind(): pass\n"
+        "    def above(): pass\n"
+    )
+    session.__file__ = str(script)
+    check_travels({"model": in_session("above")})
+    with pytest.raises(RuntimeError, match="model needs 'behind'.* under if __name__ == '__main"):
+        check_travels({"model": in_session("behind")})

@@ -113,7 +113,7 @@ AS_THEY_COME = {
     "bytes": (IMAGES.flatten(1), TypeError, r"torch\.uint8: convert and standardise"),
     "unflattened": (IMAGES / 255, ValueError, r"\(rows, 784\).* got \(30, 28, 28\)"),
     "with channels": (IMAGES[:, None] / 255, ValueError, r"\(rows, 784\).* got \(30, 1, 28, 28\)"),
-    "arrays": ((IMAGES.flatten(1) / 255).numpy(), TypeError, "got ndarray: use torch.as_tensor"),
+    "arrays": ((IMAGES.flatten(1) / 255).numpy(), TypeError, "got ndarray: make one of all rows"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Find the text of every error and warning that the package's source can raise."""
+"""Find the text of every error, warning and note that the package's source can raise."""
 
 import ast
 from collections.abc import Iterator
@@ -37,18 +37,24 @@ def _messages_of_module(source: str, name: str) -> Iterator[Message]:
         kind = ast.unparse(call.func)
         if kind == "warnings.warn":
             kind = ast.unparse(call.args[1])
+        elif kind.endswith(".add_note"):
+            kind = "note"
         text = "".join(module.pieces(call.args[0], scope)) if call.args else ""
+        text = " ".join(text.split())
         while GAP * 2 in text:
             text = text.replace(GAP * 2, GAP)
-        yield Message(kind, text, f"{name}:{call.lineno}")
+        if text != GAP:  # a note that is handed on
+            yield Message(kind, text, f"{name}:{call.lineno}")
 
 
 def _raising_call(node: ast.AST) -> ast.Call | None:
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         # A function, not a class, hands on an error that came from elsewhere
         return node.exc if ast.unparse(node.exc.func)[0].isupper() else None
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
-        return node
+    if isinstance(node, ast.Call):
+        function = ast.unparse(node.func)
+        is_message = function == "warnings.warn" or function.endswith(".add_note")
+        return node if is_message else None
     return None
 
 
