@@ -23,17 +23,17 @@ DATA ?=
 export MPLBACKEND := Agg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two pytest workers on two cores would otherwise fight for them.
-check test test-all test-faults test-arviz1: export OMP_NUM_THREADS := 1
+check test test-all test-exactness test-arviz1: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-all test-faults test-arviz1 bench bench-full demo docs clean
+.PHONY: help install check test test-all test-exactness test-arviz1 bench bench-full demo docs clean
 
 help:
 	@echo "make install      build .venv with the package and its developer tools"
 	@echo "make check        ruff (lint and format), mypy and the docstring examples"
 	@echo "make test         check, then all tests but the slow ones"
 	@echo "make test-all     check, then every test, the slow ones included"
-	@echo "make test-faults  put in the seeded faults that make test leaves out, about eighty"
+	@echo "make test-exactness  put in the seeded faults, over a hundred, and run long exact chains"
 	@echo "make test-arviz1  the tests that touch ArviZ, with its version 1; needs Python 3.12"
 	@echo "make bench        time everything in minutes; the JSON goes to bench-output/, the tables to"
 	@echo "                  docs/benchmarks.md; DATA=FOLDER times on MNIST, not on random numbers"
@@ -78,8 +78,9 @@ test: check
 test-all: check
 	$(PY) -m pytest -n 2 --dist worksteal -m ""
 
-test-faults: $(STAMP)
-	$(PY) -m pytest -n 2 --dist worksteal -m slow tests/test_faults.py -k noticed
+test-exactness: $(STAMP)
+	$(PY) -m pytest -n 2 --dist worksteal -m slow tests/test_faults.py tests/test_conjugate.py \
+		tests/test_geweke.py -k "not without_a_fault"
 
 # The folder has a stamp of its own, kept by the rule for $(STAMP) above
 test-arviz1:

@@ -178,9 +178,12 @@ def _run_chain(
     pyro.set_rng_seed((key.seed + chain) % 2**32)
     error: BaseException | None = None
     with pyro.validation_enabled(False):
-        runs = start_chains(
-            task.config, task.warmup_steps, task.args, task.kwargs, [initial_params], [key]
-        )
+        try:
+            runs = start_chains(
+                task.config, task.warmup_steps, task.args, task.kwargs, [initial_params], [key]
+            )
+        except BaseException as raised:
+            return ChainDone(chain, {}, 0, None, _sent_home(raised, chain))
         draws = Draws(runs[0].sites, task.save_params, 1, task.num_draws)
         collector = Collector(task.kernel, runs, draws, task.hook_fn, [suffix])
         task.kernel.hold(runs[0], collector.statistics[0])
@@ -197,9 +200,14 @@ def _run_chain(
                         break
         except BaseException as raised:
             # Whatever it is, the draws so far come home with it
-            raised.add_note(f"In the worker of chain {chain}:\n{traceback.format_exc()}")
-            error = portable(raised)
+            error = _sent_home(raised, chain)
         count = draws.counts[0]
         report = collector.report(0) if count else None
     values = {name: value.cpu().numpy() for name, value in draws.of_chain(0).items()}
     return ChainDone(chain, values, count, report, error)
+
+
+def _sent_home(error: BaseException, chain: int) -> BaseException:
+    """Return an error that the parent can read, with the traceback of this worker."""
+    error.add_note(f"In the worker of chain {chain}:\n{traceback.format_exc()}")
+    return portable(error)

@@ -26,20 +26,8 @@ from support.faults import (
 # --- The package's faults ----------------------------------------------------------------------
 
 
-# Each takes a process of its own: the mistakes that any engine could make are put in always, the
-# rest by `make test-faults`
-IN_EVERY_ENGINE = {f"{mistake}-{engine}" for mistake in MISTAKES for engine in ENGINES}
-CASES = [
-    pytest.param(
-        fault,
-        id=fault.name,
-        marks=[] if fault.name in IN_EVERY_ENGINE else pytest.mark.slow,
-    )
-    for fault in FAULTS
-]
-
-
-@pytest.mark.parametrize("fault", CASES)
+@pytest.mark.slow  # each takes a process of its own
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_noticed(fault):
     assert_killed(fault, run_fault(fault))
 

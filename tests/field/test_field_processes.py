@@ -188,14 +188,14 @@ class OpenError(Exception):
         self.retry = lambda: None
 
 
-def failing(error):
+def failing(error, after=300):
     calls = []
 
     def model(y):
         a = pyro.sample("a", dist.Normal(0.0, 1.0))
         pyro.sample("y", dist.Normal(a, 1.0), obs=y)
         calls.append(1)
-        if len(calls) > 300:
+        if len(calls) > after:
             raise error
 
     return model
