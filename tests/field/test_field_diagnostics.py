@@ -73,7 +73,8 @@ def test_a_healthy_run_without_a_bar_says_nothing(way, capfd):
 def test_a_dead_block_is_named_once_to_whoever_called_run(way):
     with pytest.warns(UserWarning, match="hardly moved") as caught:
         run_dead(way, needle)
-    (text,) = [str(warning.message) for warning in caught]
+    # Python 3.12 warns of forks, too
+    (text,) = [str(one.message) for one in caught if one.category is UserWarning]
     assert "1 of 3 blocks hardly moved in 150 sweeps" in text
     assert "w.node2 (0.00% in chain 0), w.node2 (0.00% in chain 1)" in text
 
@@ -143,7 +144,7 @@ def test_tables_say_nan_of_what_never_moved_and_nothing_else(num_chains, capfd):
     out, err = capfd.readouterr()
     assert err == ""
     (row,) = [line.split() for line in out.splitlines() if line.startswith("w[1, 0]")]
-    assert row[2:4] == ["0.250", "0.000"]
+    assert list(map(float, row[2:4])) == [0.25, 0]
     assert row[-5:] == ["NaN"] * 5  # Monte Carlo errors, effective sample sizes and R-hat
 
 
