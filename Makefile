@@ -80,7 +80,7 @@ test-all: check
 
 test-exactness: $(STAMP)
 	$(PY) -m pytest -n 2 --dist worksteal -m slow tests/test_faults.py tests/test_conjugate.py \
-		tests/test_geweke.py -k "not without_a_fault"
+		tests/test_geweke.py tests/test_tuning.py tests/test_engines.py -k "not without_a_fault"
 
 # The folder has a stamp of its own, kept by the rule for $(STAMP) above
 test-arviz1:

@@ -224,6 +224,7 @@ def assert_accept_alike(rates):
 
 
 @pytest.mark.filterwarnings("ignore:the model has no observed data")
+@pytest.mark.slow  # a long chain of every engine
 def test_acceptance_does_not_fall_with_the_position_in_the_sweep():
     """The known answer for depth: iid normals accept alike in every block, at 0.68 to 0.71."""
 

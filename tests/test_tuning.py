@@ -2,6 +2,7 @@
 
 import pyro
 import pyro.distributions as dist
+import pytest
 import torch
 from pyro.infer import MCMC
 
@@ -22,6 +23,7 @@ def gaussians():
     pyro.factor("likelihood", score)
 
 
+@pytest.mark.slow  # a long chain of trace
 def test_acceptance_ends_at_its_targets_and_the_frozen_chain_is_right():
     pyro.set_rng_seed(2)
     kernel, scales = FNBG(gaussians), []
