@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from multiprocessing import context as multiprocessing_context
 from multiprocessing import reduction
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -69,8 +69,9 @@ def check_travels(values: Mapping[str, object]) -> None:
             ``__main__`` without a file (a notebook, an interactive session), or behind the guard of
             one with a file; names it.
     """
+    main = _read_main()
     for name, value in values.items():
-        found = _Finder(io.BytesIO())
+        found = _Finder(io.BytesIO(), main)
         try:
             found.dump(value)
         except Exception as error:
@@ -82,44 +83,56 @@ def check_travels(values: Mapping[str, object]) -> None:
                 ) from error
         if found.lost:
             raise RuntimeError(
-                f"{name} needs {found.lost[0]!r}, which is defined {found.where}, "
+                f"{name} needs {found.lost[0]!r}, which is defined {main.where}, "
                 f"where a spawned worker cannot find it: {ADVICE}"
             )
+
+
+class _Main(NamedTuple):
+    """Say which names of the main module a worker that imports it would not find.
+
+    Attributes:
+        guarded: Functions and classes that its file defines behind the guard alone; None if it has
+            no file, so that nothing of it is found.
+        where: Where the lost ones are defined.
+    """
+
+    guarded: set[str] | None
+    where: str
+
+
+def _read_main() -> _Main:
+    main = sys.modules["__main__"]
+    # Python calls the file of a piped script "<stdin>"
+    path = getattr(main, "__file__", None) or ""
+    if getattr(main, "__spec__", None) is None and not os.path.isfile(path):
+        return _Main(None, "in an interactive session")
+    return _Main(_guarded_names(path), "under if __name__ == '__main__':")
 
 
 class _Finder(pickle.Pickler):
     """Pickle something to see what of it a new process could not find; tensors are left out."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, main: _Main) -> None:
         super().__init__(file)
         self.lost: list[str] = []
-        main = sys.modules["__main__"]
-        # Python calls the file of a piped script "<stdin>"
-        path = getattr(main, "__file__", None) or ""
-        self._has_file = getattr(main, "__spec__", None) is not None or os.path.isfile(path)
-        self._guarded = _guarded_names(path) if self._has_file else set[str]()
-        guard = "under if __name__ == '__main__':"
-        self.where = guard if self._has_file else "in an interactive session"
+        self._main = main
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return int, ()
         if getattr(value, "__module__", None) == "__main__":
             name = getattr(value, "__name__", type(value).__name__)
-            if not self._has_file or name in self._guarded:
+            if self._main.guarded is None or name in self._main.guarded:
                 self.lost.append(name)
         return NotImplemented
 
 
 def _guarded_names(file: str) -> set[str]:
     """Find functions and classes of a script that it defines behind its guard only."""
-    try:
-        with open(file, "rb") as source:
-            statements = ast.parse(source.read()).body
-    except (OSError, SyntaxError, ValueError):
-        return set()
+    tree = _parsed(file)
     behind, before = set[str](), set[str]()
-    for statement in statements:
+    for statement in tree.body if tree else []:
         is_guard = isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)
         (behind if is_guard else before).update(
             node.name
@@ -127,6 +140,14 @@ def _guarded_names(file: str) -> set[str]:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef))
         )
     return behind - before
+
+
+def _parsed(file: str) -> ast.Module | None:
+    try:
+        with open(file, "rb") as source:
+            return ast.parse(source.read())
+    except (OSError, SyntaxError, ValueError):
+        return None
 
 
 def check_main_guard() -> None:
@@ -140,10 +161,8 @@ def check_main_guard() -> None:
         if frame.f_globals is not main or frame.f_code.co_name != "<module>":
             continue
         file, line = frame.f_code.co_filename, frame.f_lineno
-        try:
-            with open(file, "rb") as source:
-                tree = ast.parse(source.read())
-        except (OSError, SyntaxError, ValueError):
+        tree = _parsed(file)
+        if tree is None:
             return  # no script: a notebook, say, of which a worker imports nothing
         is_guarded = any(
             isinstance(node, (ast.If, ast.Match)) and node.lineno <= line <= (node.end_lineno or 0)
