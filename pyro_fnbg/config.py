@@ -74,6 +74,10 @@ class Config:
             if is_count(value, 1):
                 object.__setattr__(self, name, int(value))
 
+    def tuned_sweeps(self, warmup_steps: int) -> int:
+        """Return how many sweeps adapt the scales."""
+        return warmup_steps if self.adapt else 0
+
 
 def given_scales(
     proposal_scale: float | Sequence[float] | None, partition: Partition

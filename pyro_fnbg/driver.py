@@ -241,7 +241,7 @@ class MultiChainMCMC:
             self._samples = draws.hand_over(chains, num_draws)
             self._kept, self.is_complete = (len(chains), num_draws), stopped is None
             self._args, self._kwargs = self._running
-        warn_of_blocks(reports, self.warmup_steps if self._config.adapt else 0)
+        warn_of_blocks(reports, self._config.tuned_sweeps(self.warmup_steps))
         if stopped is not None:
             warnings.warn(
                 f"the run was stopped {stopped}: kept are {num_draws} of {self._asked[1]} draws of "

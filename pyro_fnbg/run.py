@@ -147,7 +147,7 @@ def start_run(
             check_no_broken_rows(model, args, kwargs, plan, at_a_time)
         partition = make_partition(sites.layout, config.blocks, config.parts, config.max_block_size)
         density = ModelDensity(model, args, kwargs, sites, plan)
-        tuned_sweeps = warmup_steps if config.adapt else 0
+        tuned_sweeps = config.tuned_sweeps(warmup_steps)
     # All chains of a run have the same first scales, so a chain alone takes those of its run
     first = ChainKey(key.seed, 0)
     first_rows = PlateRows(plan.plate, Batches(plan, first, labels).rows(0))

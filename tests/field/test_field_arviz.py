@@ -8,18 +8,11 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
+from support.drivers import DRIVERS, WAYS
 from support.engines import ENGINES
 
-DRIVERS = pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC], ids=["stock", "ours"])
-# Every engine with our driver, and Pyro's with what it chooses
-WAYS = pytest.mark.parametrize(
-    ("driver", "engine"),
-    [(MCMC, "auto"), *((MultiChainMCMC, engine) for engine in ENGINES)],
-    ids=["stock", *ENGINES],
-)
 IS_FIRST_ARVIZ = int(version("arviz").partition(".")[0]) < 1
 N = 12
 X = torch.linspace(-1.0, 1.0, 2 * N).reshape(N, 2)

@@ -11,11 +11,9 @@ from pyro import poutine
 from torch import nn
 
 from pyro_fnbg import FNBG
-from support.drivers import by_chain, drive, stock
+from support.drivers import by_chain, drive, each_driver
 from support.statistics import assert_expectation
 
-DRIVERS = {"stock": stock, "ours": drive}
-each_driver = pytest.mark.parametrize("run", DRIVERS.values(), ids=DRIVERS)
 Y = torch.tensor([2.0, 3.0, 5.0])
 
 

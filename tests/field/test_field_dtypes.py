@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP
-from support.drivers import drive, stock
+from support.drivers import drive, each_driver, stock
 from support.engines import ENGINES
 from support.statistics import assert_expectation
 
-DRIVERS = {"stock": stock, "ours": drive}
-each_driver = pytest.mark.parametrize("run", DRIVERS.values(), ids=DRIVERS)
 X = torch.randn(20, 2, generator=torch.Generator().manual_seed(1))
 
 

@@ -10,27 +10,18 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import MCMC
 
 from pyro_fnbg import (
     FNBG,
     BayesianMLP,
-    MultiChainMCMC,
     fashion_mnist,
     marginal_predictive,
     mnist,
     read_noisy_xor,
 )
-from support.engines import ENGINES
+from support.drivers import DRIVERS, WAYS
 from support.images import write_images
 
-DRIVERS = pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC], ids=["stock", "ours"])
-# Every engine with our driver, and Pyro's with what it chooses
-WAYS = pytest.mark.parametrize(
-    ("driver", "engine"),
-    [(MCMC, "auto"), *((MultiChainMCMC, engine) for engine in ENGINES)],
-    ids=["stock", *ENGINES],
-)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mnist.py"
 N = 30
 # Images and labels in the layout and the types of the real files

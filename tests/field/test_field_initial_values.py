@@ -12,11 +12,9 @@ from pyro.infer import MCMC
 from pyro.infer.autoguide import initialization
 
 from pyro_fnbg import FNBG, BayesianMLP
-from support.drivers import by_chain, drive, stock
+from support.drivers import by_chain, drive, each_driver
 from support.engines import ENGINES
 
-DRIVERS = {"stock": stock, "ours": drive}
-each_driver = pytest.mark.parametrize("run", DRIVERS.values(), ids=DRIVERS)
 # Steps that lead every block where nothing is accepted, so that the first draw is the start
 FROZEN = {"proposal_scale": 1e8, "adapt": False}
 NET = BayesianMLP([2, 3, 2], likelihood="categorical")

@@ -14,16 +14,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
-from support.engines import ENGINES
+from support.drivers import DRIVERS, WAYS
 from support.statistics import assert_expectation
 
-DRIVERS = pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC], ids=["stock", "ours"])
-# Every engine with our driver, and Pyro's with what it chooses
-WAYS = pytest.mark.parametrize(
-    ("driver", "engine"),
-    [(MCMC, "auto"), *((MultiChainMCMC, engine) for engine in ENGINES)],
-    ids=["stock", *ENGINES],
-)
 N, B = 41, 6
 OFFSETS = torch.linspace(-2.0, 2.0, N)
 

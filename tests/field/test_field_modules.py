@@ -9,14 +9,11 @@ from pyro.nn.module import to_pyro_module_
 from torch import nn
 
 from pyro_fnbg import FNBG, BayesianMLP
-from support.drivers import drive, stock
+from support.drivers import drive, each_driver
 from support.engines import ENGINES
 
-DRIVERS = {"stock": stock, "ours": drive}
 X = torch.randn(15, 2, generator=torch.Generator().manual_seed(1))
 Y = (X[:, 0] > 0).long()
-
-each_driver = pytest.mark.parametrize("run", DRIVERS.values(), ids=DRIVERS)
 
 
 def bayesian(net, with_events=True):

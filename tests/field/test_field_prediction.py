@@ -13,19 +13,11 @@ from torch import nn
 from pyro_fnbg import (
     FNBG,
     BayesianMLP,
-    MultiChainMCMC,
     marginal_predictive,
     predictive_probabilities,
 )
-from support.engines import ENGINES
+from support.drivers import DRIVERS, WAYS
 
-DRIVERS = pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC], ids=["stock", "ours"])
-# Every engine with our driver, and Pyro's with what it chooses
-WAYS = pytest.mark.parametrize(
-    ("driver", "engine"),
-    [(MCMC, "auto"), *((MultiChainMCMC, engine) for engine in ENGINES)],
-    ids=["stock", *ENGINES],
-)
 N = 16
 X = torch.linspace(-2.0, 2.0, 2 * N).reshape(N, 2)
 NEW = torch.tensor([[2.0, 2.0], [-2.0, -2.0], [0.0, 0.0]])

@@ -9,12 +9,10 @@ import torch
 from pyro import poutine
 
 from pyro_fnbg import FNBG, BayesianMLP
-from support.drivers import by_chain, drive, stock
+from support.drivers import by_chain, drive, each_driver, stock
 from support.engines import ENGINES
 from support.statistics import assert_expectation
 
-DRIVERS = {"stock": stock, "ours": drive}
-each_driver = pytest.mark.parametrize("run", DRIVERS.values(), ids=DRIVERS)
 Y = 2.0 + torch.randn(25, generator=torch.Generator().manual_seed(1))
 
 

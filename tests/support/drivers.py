@@ -11,6 +11,7 @@ from pyro.infer import MCMC
 from torch import Tensor
 
 from pyro_fnbg import FNBG, MultiChainMCMC
+from support.engines import ENGINES
 
 
 def drive(
@@ -64,3 +65,14 @@ def by_chain(mcmc: Any) -> dict[str, Tensor]:
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     """Whether two runs kept the same sites with the same draws, bit for bit."""
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+# The two drivers, as classes and as runs from one seed
+DRIVERS = pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC], ids=["stock", "ours"])
+# Every engine with our driver, and Pyro's with what it chooses
+WAYS = pytest.mark.parametrize(
+    ("driver", "engine"),
+    [(MCMC, "auto"), *((MultiChainMCMC, engine) for engine in ENGINES)],
+    ids=["stock", *ENGINES],
+)
+each_driver = pytest.mark.parametrize("run", [stock, drive], ids=["stock", "ours"])
