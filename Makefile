@@ -12,8 +12,8 @@ PYTHON312 ?= $(shell for python in python3.12 \
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12*/bin/python3.12; do \
 	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
 VENV_ARVIZ1 := .venv-arviz1
-TESTS_ARVIZ1 := $(addprefix tests/test_,interop.py support.py kernel.py processes.py examples.py \
-	estimates.py)
+TESTS_ARVIZ1 := $(addprefix tests/,results/test_export.py results/test_estimates.py test_support.py \
+	test_kernel.py test_examples.py stock/test_processes.py)
 
 # Benchmarks need packages that nothing else here does
 VENV_BENCH := .venv-bench
@@ -79,8 +79,8 @@ test-all: check
 	$(PY) -m pytest -n 2 --dist worksteal -m ""
 
 test-exactness: $(STAMP)
-	$(PY) -m pytest -n 2 --dist worksteal -m slow tests/test_faults.py tests/test_conjugate.py \
-		tests/test_geweke.py tests/test_tuning.py tests/test_engines.py -k "not without_a_fault"
+	$(PY) -m pytest -n 2 --dist worksteal -m slow tests/exactness/test_faults.py tests/exactness/test_conjugate.py \
+		tests/exactness/test_geweke.py tests/exactness/test_long_tuning.py tests/engines/test_every_engine.py -k "not without_a_fault"
 
 # The folder has a stamp of its own, kept by the rule for $(STAMP) above
 test-arviz1:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, noisy_xor, predictive_probabilities
-from pyro_fnbg.data import NoisyXOR
+from pyro_fnbg.data.xor import NoisyXOR
 from pyro_fnbg.plots import plot_acceptance_by_node, plot_decision_surface, plot_traces
 
 with warnings.catch_warnings():

@@ -27,7 +27,7 @@ from pyro.infer import MCMC
 from torch import Tensor
 
 from pyro_fnbg import FNBG, BayesianMLP, fashion_mnist, mnist, predictive_probabilities
-from pyro_fnbg.images import LabelledImages
+from pyro_fnbg.data.images import LabelledImages
 
 # At most so many draws have a line of their own in the table
 MAX_LINES = 20

@@ -34,7 +34,7 @@ from pyro_fnbg import (
     predictive_probabilities,
     read_noisy_xor,
 )
-from pyro_fnbg.data import NoisyXOR
+from pyro_fnbg.data.xor import NoisyXOR
 
 Array = NDArray[np.float64]
 

@@ -2,16 +2,16 @@
 
 from importlib.metadata import version
 
-from pyro_fnbg.blocks import Block, Partition
-from pyro_fnbg.data import noisy_xor, read_noisy_xor
-from pyro_fnbg.driver import MultiChainMCMC
-from pyro_fnbg.images import fashion_mnist, mnist
-from pyro_fnbg.interop import to_arviz
+from pyro_fnbg.core.blocks import Block, Partition
+from pyro_fnbg.core.layout import Layout, Site
+from pyro_fnbg.data.images import fashion_mnist, mnist
+from pyro_fnbg.data.xor import noisy_xor, read_noisy_xor
+from pyro_fnbg.drivers.multi_chain import MultiChainMCMC
 from pyro_fnbg.kernel import FNBG
-from pyro_fnbg.layout import Layout, Site
-from pyro_fnbg.models import BayesianMLP
-from pyro_fnbg.predictive import marginal_predictive, predictive_probabilities
-from pyro_fnbg.structure import Feedforward
+from pyro_fnbg.networks.mlp import BayesianMLP
+from pyro_fnbg.networks.statement import Feedforward
+from pyro_fnbg.results.export import to_arviz
+from pyro_fnbg.results.predictive import marginal_predictive, predictive_probabilities
 
 __all__ = [
     "FNBG",

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fnbg.adaptation import target_accept_probs
-from pyro_fnbg.blocks import Partition, first_few
-from pyro_fnbg.checks import (
+from pyro_fnbg.core.blocks import Partition, first_few
+from pyro_fnbg.core.checks import (
     as_probability,
     as_reals,
     check_choice,
@@ -23,11 +22,12 @@ from pyro_fnbg.checks import (
     is_list,
     shown,
 )
+from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.core.partitions import check_blocks
+from pyro_fnbg.core.tuning import target_accept_probs
 from pyro_fnbg.engines.choice import ENGINE_NAMES
-from pyro_fnbg.layout import Layout
-from pyro_fnbg.nodes import check_blocks
-from pyro_fnbg.planning import check_batch_arguments
-from pyro_fnbg.sites import Model
+from pyro_fnbg.model.planning import check_batch_arguments
+from pyro_fnbg.model.sites import Model
 
 __all__ = [
     "Config",

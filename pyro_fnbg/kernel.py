@@ -14,17 +14,18 @@ from pyro.infer.autoguide.initialization import init_to_sample
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
-from pyro_fnbg.ahead import Ahead, look_ahead
-from pyro_fnbg.blocks import Partition
+from pyro_fnbg.chains.report import report, warn_of_blocks
+from pyro_fnbg.chains.setup import RunState, start_run
+from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.config import Config, check_arguments
-from pyro_fnbg.diagnostics import DrawStatistics
-from pyro_fnbg.initial import GivenParams, check_save_params, sorted_names
-from pyro_fnbg.layout import Layout
-from pyro_fnbg.reports import report, warn_of_blocks
-from pyro_fnbg.run import RunState, start_run
-from pyro_fnbg.seeds import RunMark, fingerprint, forks, next_key, worker_chain
-from pyro_fnbg.spawning import check_spawned, is_being_spawned
-from pyro_fnbg.transforms import Transforms
+from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.model.starts import GivenParams, check_save_params, sorted_names
+from pyro_fnbg.stock.ahead import Ahead, look_ahead
+from pyro_fnbg.stock.errors import errors_come_home
+from pyro_fnbg.stock.seeds import RunMark, fingerprint, forks, next_key, worker_chain
+from pyro_fnbg.stock.spawning import check_spawned, is_being_spawned
+from pyro_fnbg.stock.transforms import Transforms
 
 __all__ = ["FNBG"]
 
@@ -224,6 +225,7 @@ class FNBG(MCMCKernel):
     def initial_params(self, params: Mapping[str, Tensor]) -> None:
         self._given = self._given.add(params, self._workers())
 
+    @errors_come_home
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Start a run: inspect and check the model, cut the blocks, place the chain.
 

@@ -1,56 +1,31 @@
-"""Imports inside the package point one way, and modules stay small."""
+"""Imports between the rooms of the package point one way, and modules stay readable."""
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "pyro_fnbg"
 
-# A module may import from strictly earlier layers only. `engines.*` stands for every module of
-# that folder that has no place of its own; the folder's `__init__` may import all of them.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    ("typing", "checks"),
-    ("layout", "supports", "buffers", "datasets"),
-    ("arguments", "blocks", "observations", "structure"),
-    ("nodes", "noise", "shuffling", "mlp_arguments"),
-    ("step", "batches", "adaptation", "models", "sites", "data", "images", "seeds"),
-    ("spawning", "interrupts", "errors", "transforms"),
-    ("density", "planning", "rows", "unused"),
-    ("engines.base", "initial", "randomness"),
-    ("engines.network",),
-    ("engines.places", "engines.elementwise"),
-    ("engines.memory",),
-    ("engines.layers",),
-    ("engines.proposals",),
-    ("engines.compiled",),
-    ("engines.*",),
-    ("diagnostics", "engines.choice"),
-    ("config",),
-    ("run",),
-    ("ahead", "chains", "reports"),
-    ("kernel",),
-    ("draws", "progress", "estimates"),
-    ("collect",),
-    ("workers",),
-    ("driver",),
-    ("predictive", "interop", "figures"),
-    ("plots",),
+# A room may import from the rooms before it, and from itself
+ROOMS = (
+    "core",
+    "networks",
+    "data",
+    "plots",
+    "model",
+    "engines",
+    "config",
+    "chains",
+    "stock",
+    "kernel",
+    "results",
+    "drivers",
 )
-WITHOUT_PYRO = (
-    "typing",
-    "checks",
-    "layout",
-    "blocks",
-    "nodes",
-    "step",
-    "noise",
-    "shuffling",
-    "batches",
-    "adaptation",
-)
-MAX_LINES = 300
+WITHOUT_PYRO = ("core", "data", "plots")
+MAX_LINES = 400
 
 
 def module_name(path: Path) -> str:
@@ -60,15 +35,6 @@ def module_name(path: Path) -> str:
 
 
 FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-def layer(module: str) -> int | None:
-    """Return the number of the module's layer, or None if it has no place."""
-    for name in (module, f"{module.partition('.')[0]}.*"):
-        for number, members in enumerate(LAYERS):
-            if name in members:
-                return number
-    return None
 
 
 def imported(source: str, module: str, is_package: bool = False) -> Iterator[str]:
@@ -84,35 +50,55 @@ def imported(source: str, module: str, is_package: bool = False) -> Iterator[str
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
+def targets(
+    source: str, module: str, is_package: bool = False, modules: frozenset[str] | None = None
+) -> Iterator[str]:
+    """Yield the modules of the package that the source imports; "" is the package itself."""
+    modules = frozenset(FILES) if modules is None else modules
+    for name in imported(source, module, is_package):
+        root, _, inner = name.partition(".")
+        if root == "pyro_fnbg":
+            yield inner if inner in modules else inner.rpartition(".")[0]
+
+
 def violations(
     source: str, module: str, is_package: bool = False, modules: frozenset[str] | None = None
 ) -> list[str]:
     """Return what is wrong with the imports of a module, in words."""
-    modules = frozenset(FILES) if modules is None else modules
-    wrong = []
-    for name in imported(source, module, is_package):
-        root, _, inner = name.partition(".")
-        if root == "pyro" and module in WITHOUT_PYRO:
-            wrong.append(f"{module} imports {name}, but may not know Pyro")
-        if root != "pyro_fnbg":
-            continue
-        target = inner if inner in modules else inner.rpartition(".")[0]
+    room = module.partition(".")[0]
+    wrong = [
+        f"{module} imports {name}, but its room may not know Pyro"
+        for name in imported(source, module, is_package)
+        if name.partition(".")[0] == "pyro" and room in WITHOUT_PYRO
+    ]
+    for target in targets(source, module, is_package, modules):
+        other = target.partition(".")[0]
         if not target:
-            wrong.append(f"{module} imports {name} from the package, not from its module")
-            continue
-        own, other = layer(module), layer(target)
-        gathers = is_package and target.startswith(f"{module}.")
-        if target != module and not gathers and (own is None or other is None or other >= own):
-            wrong.append(f"{module} (layer {own}) imports {target} (layer {other})")
+            wrong.append(f"{module} imports from the package, not from one of its modules")
+        elif room not in ROOMS or other not in ROOMS or ROOMS.index(other) > ROOMS.index(room):
+            wrong.append(f"{module} imports {target}, whose room does not come before its own")
     return wrong
 
 
 @pytest.mark.parametrize("module", sorted(FILES.keys() - {""}))
-def test_module_has_a_place_and_imports_only_earlier_layers(module):
-    assert layer(module) is not None, f"give {module} a place in LAYERS"
+def test_module_is_in_a_room_and_imports_from_earlier_ones_only(module):
+    assert module.partition(".")[0] in ROOMS, f"give {module} a room"
     path = FILES[module]
     wrong = violations(path.read_text("utf-8"), module, path.name == "__init__.py")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_comes_back_to_itself_inside_a_room():
+    """A circle of imports is an error here: this names it."""
+    graph = {
+        module: {
+            target
+            for target in targets(path.read_text("utf-8"), module, path.name == "__init__.py")
+            if target not in ("", module)
+        }
+        for module, path in FILES.items()
+    }
+    assert len(list(TopologicalSorter(graph).static_order())) >= len(FILES)
 
 
 @pytest.mark.parametrize("module", sorted(FILES))
@@ -124,33 +110,30 @@ def test_module_is_not_too_long(module):
 # --- The check itself --------------------------------------------------------------------------
 
 MODULES = frozenset(
-    ("", "typing", "blocks", "step", "batches", "density", "kernel", "interop", "extra")
-    + ("engines", "engines.base", "engines.trace", "engines.feedforward")
+    ("", "core", "core.blocks", "core.step", "model", "model.density", "kernel", "results.export")
+    + ("extra", "engines", "engines.base", "engines.trace", "engines.fused.engine")
 )
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("blocks", "from pyro_fnbg.step import sweep"),
-        ("blocks", "from pyro_fnbg import step"),
-        ("blocks", "import pyro_fnbg.step as s"),
-        ("blocks", "from .step import sweep"),
-        ("blocks", "from . import step"),
-        ("step", "from pyro_fnbg.batches import Batches"),
-        ("step", "def f():\n    from pyro_fnbg.kernel import FNBG"),
-        ("step", "if TYPE_CHECKING:\n    from pyro_fnbg.kernel import FNBG"),
-        ("step", "import pyro.distributions as dist"),
-        ("step", "from pyro import poutine"),
-        ("density", "from pyro_fnbg.engines import make"),
+        ("core.blocks", "from pyro_fnbg.model.density import ModelDensity"),
+        ("core.blocks", "from pyro_fnbg import model"),
+        ("core.blocks", "import pyro_fnbg.model.density as d"),
+        ("core.blocks", "from ..model.density import ModelDensity"),
+        ("core.blocks", "from ..model import density"),
+        ("core.step", "def f():\n    from pyro_fnbg.kernel import FNBG"),
+        ("core.step", "if TYPE_CHECKING:\n    from pyro_fnbg.kernel import FNBG"),
+        ("core.step", "import pyro.distributions as dist"),
+        ("core.step", "from pyro import poutine"),
+        ("model.density", "from pyro_fnbg.engines import make"),
         ("engines.trace", "from ..kernel import FNBG"),
-        ("engines.trace", "from .feedforward import Engine"),
-        ("engines.trace", "from . import feedforward"),
-        ("engines.base", "from .trace import Engine"),
+        ("engines.fused.engine", "from ...kernel import FNBG"),
         ("kernel", "from pyro_fnbg import FNBG"),
         ("kernel", "import pyro_fnbg"),
         ("kernel", "from pyro_fnbg.extra import x"),
-        ("extra", "from pyro_fnbg.typing import x"),
+        ("extra", "from pyro_fnbg.core.blocks import x"),
     ],
 )
 def test_wrong_import_is_found(module, source):
@@ -160,28 +143,23 @@ def test_wrong_import_is_found(module, source):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("typing", "import torch, typing"),
-        ("step", "from pyro_fnbg.blocks import Block\nfrom .typing import Batch"),
-        ("density", "import pyro\nfrom pyro_fnbg import step, blocks"),
-        ("engines.trace", "from pyro_fnbg.density import f\nfrom ..step import sweep"),
+        ("core.blocks", "import torch, typing"),
+        ("core.step", "from pyro_fnbg.core.blocks import Block\nfrom .blocks import Batch"),
+        ("model.density", "import pyro\nfrom pyro_fnbg.core import step, blocks"),
+        ("engines.trace", "from pyro_fnbg.model.density import f\nfrom ..core.step import sweep"),
         ("engines.trace", "from .base import Engine\nfrom pyro_fnbg.engines.base import Draws"),
+        ("engines.fused.engine", "from ..base import Engine\nfrom ...core.step import sweep"),
         ("kernel", "from pyro_fnbg.engines.trace import Engine"),
         ("kernel", "from .engines import make"),
-        ("interop", "from .kernel import FNBG\nimport arviz"),
-        ("step", "from pyroscope import x"),
+        ("results.export", "from ..kernel import FNBG\nimport arviz"),
+        ("core.step", "from pyroscope import x"),
     ],
 )
 def test_right_import_is_not(module, source):
     assert violations(source, module, modules=MODULES) == []
 
 
-def test_engines_package_may_gather_its_modules():
-    source = "from .trace import Trace\nfrom pyro_fnbg.engines.feedforward import Feedforward"
-    assert violations(source, "engines", is_package=True, modules=MODULES) == []
-    assert violations("from ..kernel import FNBG", "engines", is_package=True, modules=MODULES)
-
-
-def test_each_module_has_one_layer():
-    members = [name for names in LAYERS for name in names]
-    assert len(members) == len(set(members))
-    assert set(WITHOUT_PYRO) <= set(members)
+def test_each_room_has_one_place():
+    assert len(ROOMS) == len(set(ROOMS))
+    assert set(WITHOUT_PYRO) <= set(ROOMS)
+    assert {module.partition(".")[0] for module in FILES} - {""} == set(ROOMS)

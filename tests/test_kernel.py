@@ -13,7 +13,7 @@ from pyro.infer import MCMC
 from pyro.infer.mcmc.api import StreamingMCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
-from pyro_fnbg.density import ModelDensity
+from pyro_fnbg.model.density import ModelDensity
 
 X, Y = torch.randn(40, 2), torch.randint(0, 3, (40,))
 NET = BayesianMLP([2, 3, 3], likelihood="categorical")

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
+from pyro_fnbg.core.noise import ChainKey, sweep_noise
 from pyro_fnbg.engines.choice import FAST
 from pyro_fnbg.engines.network import read_network
-from pyro_fnbg.noise import ChainKey, sweep_noise
 
 ROWS, BATCH = 60, 25
 CHAINS, CALLS, SWEEPS = 2, 5, 6  # sweeps of a call

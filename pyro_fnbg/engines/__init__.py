@@ -1,1 +1,1 @@
-"""Engines: ways of computing the same sweeps from the same noise."""
+"""What runs sweeps: the model itself, or its network in torch or compiled."""

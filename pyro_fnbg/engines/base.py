@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from pyro_fnbg.adaptation import Tuning
+from pyro_fnbg.core.tuning import Tuning
 
 __all__ = ["Engine", "SweepResults"]
 

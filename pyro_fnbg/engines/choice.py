@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_fnbg.batches import BatchPlan
-from pyro_fnbg.blocks import Partition
-from pyro_fnbg.density import ModelDensity
+from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.noise import ChainKey, Stream, sweep_noise
+from pyro_fnbg.core.step import increments, log_accept_ratio
 from pyro_fnbg.engines.base import Engine
 from pyro_fnbg.engines.feedforward import FeedforwardEngine
-from pyro_fnbg.engines.fused import FusedEngine
+from pyro_fnbg.engines.fused.engine import FusedEngine
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
 from pyro_fnbg.engines.trace import TraceEngine
-from pyro_fnbg.noise import ChainKey, Stream, sweep_noise
-from pyro_fnbg.sites import Model, ModelSites
-from pyro_fnbg.step import increments, log_accept_ratio
+from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.model.sites import Model, ModelSites
 
 __all__ = ["ENGINE_NAMES", "ChosenEngine", "choose_engine"]
 

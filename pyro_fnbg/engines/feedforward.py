@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.distributions import Normal, biject_to
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from pyro_fnbg.adaptation import Tuning, adapt
-from pyro_fnbg.blocks import Partition
+from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.step import Proposal, accept_prob, increments, sweep, tiled_sum
+from pyro_fnbg.core.tuning import Tuning, adapt
 from pyro_fnbg.engines.base import SweepResults
 from pyro_fnbg.engines.network import Network
 from pyro_fnbg.engines.places import Node, first_layer_groups, group_products, locate
-from pyro_fnbg.step import Proposal, accept_prob, increments, sweep, tiled_sum
-from pyro_fnbg.structure import ACTIVATIONS
+from pyro_fnbg.networks.statement import ACTIVATIONS
 
 __all__ = ["FeedforwardEngine", "NetworkState"]
 

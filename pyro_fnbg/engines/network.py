@@ -13,12 +13,12 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
-from pyro_fnbg.batches import BatchPlan
-from pyro_fnbg.checks import as_finite, is_list, shown
-from pyro_fnbg.layout import Layout
-from pyro_fnbg.rows import observed_values
-from pyro_fnbg.sites import Model, ModelSites
-from pyro_fnbg.structure import ACTIVATIONS, LIKELIHOODS, Feedforward
+from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.core.checks import as_finite, is_list, shown
+from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.model.rows import observed_values
+from pyro_fnbg.model.sites import Model, ModelSites
+from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS, Feedforward
 
 __all__ = ["Network", "NotFeedforward", "read_network"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pyro_fnbg.adaptation import Tuning, adapt
-from pyro_fnbg.blocks import Partition
-from pyro_fnbg.density import ModelDensity
+from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.step import accept_prob, increments, proposals, sweep
+from pyro_fnbg.core.tuning import Tuning, adapt
 from pyro_fnbg.engines.base import SweepResults
-from pyro_fnbg.step import accept_prob, increments, proposals, sweep
+from pyro_fnbg.model.density import ModelDensity
 
 __all__ = ["TraceEngine"]
 

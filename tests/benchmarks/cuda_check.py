@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg import FNBG, BayesianMLP, mnist
-from pyro_fnbg.noise import ChainKey, sweep_noise
-from pyro_fnbg.run import RunState
+from pyro_fnbg.chains.setup import RunState
+from pyro_fnbg.core.noise import ChainKey, sweep_noise
 
 WIDTHS = [784, 10, 10, 10, 10]
 # Decisions are compared where the threshold is further than this from the log ratio

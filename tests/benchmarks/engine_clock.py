@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyro_fnbg.engines.feedforward import FeedforwardEngine
-from pyro_fnbg.engines.fused import FusedEngine
+from pyro_fnbg.engines.fused.engine import FusedEngine
 
 __all__ = ["EngineClock", "watched"]
 

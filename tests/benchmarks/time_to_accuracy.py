@@ -21,7 +21,7 @@ import pyro
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, mnist, predictive_probabilities
-from pyro_fnbg.images import LabelledImages
+from pyro_fnbg.data.images import LabelledImages
 
 STEP = 25
 

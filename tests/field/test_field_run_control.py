@@ -196,15 +196,15 @@ def test_a_whole_run_can_be_saved_and_asked_afterwards(driver, capsys):
 
 def test_a_second_ctrl_c_while_the_draws_are_put_away_does_not_lose_them(monkeypatch):
     """A real signal, sent while the noise of the batches is measured after the first."""
-    import pyro_fnbg.collect
+    import pyro_fnbg.drivers.collect
 
-    report = pyro_fnbg.collect.report
+    report = pyro_fnbg.drivers.collect.report
 
     def interrupted(*args):
         signal.raise_signal(signal.SIGINT)
         return report(*args)
 
-    monkeypatch.setattr(pyro_fnbg.collect, "report", interrupted)
+    monkeypatch.setattr(pyro_fnbg.drivers.collect, "report", interrupted)
     pyro.set_rng_seed(1)
     mcmc = MultiChainMCMC(
         FNBG(NET, batch_size=10), 20, 10, disable_progbar=True,

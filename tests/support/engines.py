@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg import FNBG
-from pyro_fnbg.density import ModelDensity
+from pyro_fnbg.chains.setup import RunState
+from pyro_fnbg.core.noise import ChainKey, SweepNoise, sweep_noise
+from pyro_fnbg.core.step import log_accept_ratio
 from pyro_fnbg.engines.base import SweepResults
-from pyro_fnbg.noise import ChainKey, SweepNoise, sweep_noise
-from pyro_fnbg.run import RunState
-from pyro_fnbg.step import log_accept_ratio
+from pyro_fnbg.model.density import ModelDensity
 
 # Every exactness test runs on each of these
 ENGINES = ("trace", "feedforward", "fused")

@@ -31,7 +31,7 @@ REPORT_VARIABLE = "PYRO_FNBG_FAULT_REPORT"  # the file that takes one JSON recor
 # Modules whose functions the fused engine compiles. With a fault in one of them nothing is
 # compiled: it is the same code, and small tests are over sooner
 COMPILED = {
-    f"pyro_fnbg.engines.{name}"
+    f"pyro_fnbg.engines.fused.{name}"
     for name in ("compiled", "elementwise", "layers", "memory", "proposals")
 }
 TIMEOUT = 120.0  # seconds; a fault that makes the test hang is not killed by an assertion
@@ -43,7 +43,7 @@ class Fault:
 
     Attributes:
         name: A short name, used as the test id.
-        module: The module to change, such as ``"pyro_fnbg.step"``.
+        module: The module to change, such as ``"pyro_fnbg.core.step"``.
         old: Text that occurs exactly once in the module's source; it may span lines.
         new: What stands there instead.
         killed_by: The pytest node id of the test that must fail, relative to the repository.
@@ -300,19 +300,23 @@ _ACCEPT_ALL_POSITIONS = """    for c in coordinates:
 
 # Tests that know the right answer by another way than the engines, by engine
 _REVERSIBLE = (
-    "tests/test_enumeration.py::"
+    "tests/exactness/test_enumeration.py::"
     "test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant[{}]"
 )
 _INVARIANT = (
-    "tests/test_enumeration.py::"
+    "tests/exactness/test_enumeration.py::"
     "test_each_batch_leaves_prior_times_its_likelihood_invariant[2-full-{}]"
 )
-_NO_TRACE = "tests/test_engines.py::test_rejected_blocks_leave_no_trace[parts-7-dtype0-{}]"
-_NEW_BATCH = "tests/test_engines.py::test_the_current_position_is_judged_on_the_new_batch[{}]"
+_NO_TRACE = (
+    "tests/engines/test_every_engine.py::test_rejected_blocks_leave_no_trace[parts-7-dtype0-{}]"
+)
+_NEW_BATCH = (
+    "tests/engines/test_every_engine.py::test_the_current_position_is_judged_on_the_new_batch[{}]"
+)
 # Two that build the engine past the check at set-up, by engine and case
-_BIT_BY_BIT = "tests/test_feedforward.py::test_rejected_blocks_leave_no_trace"
+_BIT_BY_BIT = "tests/engines/test_feedforward.py::test_rejected_blocks_leave_no_trace"
 _SWEEPS = "tests/test_seeded.py::test_sweeps_are_those_of_the_model[{}-{}]"
-_TUNING = "tests/test_run.py::test_scales_follow_their_recursion_sweep_by_sweep[{}]"
+_TUNING = "tests/chains/test_setup.py::test_scales_follow_their_recursion_sweep_by_sweep[{}]"
 
 # Every one of these is put into every engine, as the fault "MISTAKE-ENGINE"
 MISTAKES = (
@@ -336,7 +340,7 @@ def _in_step(mistake: str, old: str, new: str, of_trace: str, of_feedforward: st
     """Put a mistake into ``step.py``, which two engines share; each has to notice it."""
     tests = {"trace": of_trace, "feedforward": of_feedforward}
     return [
-        Fault(f"{mistake}-{name}", "pyro_fnbg.step", old, new, test.format(name), name)
+        Fault(f"{mistake}-{name}", "pyro_fnbg.core.step", old, new, test.format(name), name)
         for name, test in tests.items()
     ]
 
@@ -360,34 +364,36 @@ def _in_feedforward(mistake: str, old: str, new: str, case: str) -> Fault:
 
 def _in_fused(mistake: str, module: str, old: str, new: str, case: str) -> Fault:
     killed_by = case if "::" in case else _SWEEPS.format("fused", case)
-    return Fault(f"{mistake}-fused", f"pyro_fnbg.engines.{module}", old, new, killed_by, "fused")
+    return Fault(
+        f"{mistake}-fused", f"pyro_fnbg.engines.fused.{module}", old, new, killed_by, "fused"
+    )
 
 
 _GENERAL = [
     Fault(
         name="first-batch-for-ever",
-        module="pyro_fnbg.run",
+        module="pyro_fnbg.chains.setup",
         old="rows_of_sweeps(chain.sweeps, count)",
         new="rows_of_sweeps(0, count)",
         killed_by="tests/test_kernel.py::test_every_sweep_has_the_next_batch",
     ),
     Fault(
         name="noise-shared-between-chains-of-a-run",
-        module="pyro_fnbg.seeds",
+        module="pyro_fnbg.stock.seeds",
         old="key = ChainKey(mark.key.seed, mark.key.chain + 1)",
         new="key = mark.key",
         killed_by="tests/test_kernel.py::test_sequential_chains_differ_and_repeat",
     ),
     Fault(
         name="adaptation-after-warmup",
-        module="pyro_fnbg.run",
+        module="pyro_fnbg.chains.setup",
         old="gains(run.sweeps, count, run.tuned_sweeps)",
         new="gains(run.sweeps, count, 10**9)",
         killed_by="tests/test_kernel.py::test_scales_are_constant_after_warmup_and_move_during_it",
     ),
     Fault(
         name="warmup-counted-as-draws",
-        module="pyro_fnbg.run",
+        module="pyro_fnbg.chains.setup",
         old="warmup=tally if run.in_warmup else run.warmup,\n"
         "        draws=run.draws if run.in_warmup else tally,",
         new="warmup=tally,\n        draws=tally,",
@@ -395,24 +401,24 @@ _GENERAL = [
     ),
     Fault(
         name="impossible-candidate-feeds-nan-to-the-tuner",
-        module="pyro_fnbg.step",
+        module="pyro_fnbg.core.step",
         old=".exp().nan_to_num(nan=0.0)",
         new=".exp()",
-        killed_by="tests/test_step.py::test_accept_prob",
+        killed_by="tests/core/test_step.py::test_accept_prob",
     ),
     Fault(
         name="lp-from-batches",
-        module="pyro_fnbg.interop",
+        module="pyro_fnbg.results.export",
         old="if not _is_minibatch(reports[0]) and math.isclose",
         new="if math.isclose",
-        killed_by="tests/test_interop.py::test_only_chains_for_the_models_posterior_have_lp",
+        killed_by="tests/results/test_export.py::test_only_chains_for_the_models_posterior_have_lp",
     ),
     Fault(
         name="rows-of-the-last-chunk-twice",
-        module="pyro_fnbg.rows",
+        module="pyro_fnbg.model.rows",
         old="value.narrow(axis, known, plate.num_rows - known)",
         new="value",
-        killed_by="tests/test_interop.py::test_models_that_subsample_themselves_give_all_rows",
+        killed_by="tests/results/test_export.py::test_models_that_subsample_themselves_give_all_rows",
     ),
 ]
 
@@ -420,75 +426,75 @@ _GENERAL = [
 _IN_DRIVER = [
     Fault(
         "chains-of-the-driver-share-a-key",
-        "pyro_fnbg.driver",
+        "pyro_fnbg.drivers.multi_chain",
         "[ChainKey(seed, chain) for",
         "[ChainKey(seed, 0) for",
-        "tests/test_driver.py::test_each_chain_is_that_of_pyros_driver[given-fused]",
+        "tests/drivers/test_multi_chain.py::test_each_chain_is_that_of_pyros_driver[given-fused]",
     ),
     Fault(
         "first-sweep-of-a-draw-kept-by-the-driver",
-        "pyro_fnbg.collect",
+        "pyro_fnbg.drivers.collect",
         "results.positions[run.thin - 1 :: run.thin]",
         "results.positions[:: run.thin]",
-        "tests/test_collect.py::"
+        "tests/drivers/test_collect.py::"
         "test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each_draw",
     ),
     Fault(
         "statistics-given-to-another-chain",
-        "pyro_fnbg.collect",
+        "pyro_fnbg.drivers.collect",
         "self.statistics[piece.chain].add",
         "self.statistics[piece.chain - 1].add",
-        "tests/test_collect.py::"
+        "tests/drivers/test_collect.py::"
         "test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each_draw",
     ),
     Fault(
         "draws-written-to-another-chain",
-        "pyro_fnbg.draws",
+        "pyro_fnbg.drivers.draws",
         "self._values[name][chain, first:stop]",
         "self._values[name][chain - 1, first:stop]",
-        "tests/test_draws.py::test_draws_are_constrained_and_stay_in_their_chain_in_order",
+        "tests/drivers/test_draws.py::test_draws_are_constrained_and_stay_in_their_chain_in_order",
     ),
     Fault(
         "the-longest-chain-alone-is-kept",
-        "pyro_fnbg.draws",
+        "pyro_fnbg.drivers.draws",
         "if len(chains) * num_draws > len(best[0]) * best[1]:",
         "if num_draws > best[1]:",
-        "tests/test_draws.py::test_as_many_draws_are_kept_as_chains_of_one_length_can_have",
+        "tests/drivers/test_draws.py::test_as_many_draws_are_kept_as_chains_of_one_length_can_have",
     ),
     Fault(
         "noise-of-skipped-sweeps-not-skipped",
-        "pyro_fnbg.noise",
+        "pyro_fnbg.core.noise",
         "rng.standard_normal((skipped, num_params))",
         "rng.standard_normal((0, num_params))",
-        "tests/test_noise.py::test_noise_does_not_depend_on_how_many_sweeps_are_asked_for",
+        "tests/core/test_noise.py::test_noise_does_not_depend_on_how_many_sweeps_are_asked_for",
     ),
     Fault(
         "batches-of-skipped-sweeps-not-skipped",
-        "pyro_fnbg.batches",
+        "pyro_fnbg.core.batches",
         "self._group[1][skipped : skipped + taken]",
         "self._group[1][:taken]",
-        "tests/test_batches.py::test_rows_of_many_sweeps_are_those_of_one_at_a_time",
+        "tests/core/test_batches.py::test_rows_of_many_sweeps_are_those_of_one_at_a_time",
     ),
     Fault(
         "first-sweep-of-a-call-goes-on",
-        "pyro_fnbg.run",
+        "pyro_fnbg.chains.setup",
         "position=results.positions[-1]",
         "position=results.positions[0]",
-        "tests/test_run.py::test_after_goes_on_from_the_last_sweep",
+        "tests/chains/test_setup.py::test_after_goes_on_from_the_last_sweep",
     ),
     Fault(
         "tuning-begins-anew-with-every-call",
-        "pyro_fnbg.run",
+        "pyro_fnbg.chains.setup",
         "gains(run.sweeps, count, run.tuned_sweeps)",
         "gains(0, count, run.tuned_sweeps)",
-        "tests/test_run.py::test_sweeps_do_not_depend_on_how_many_are_asked_for[batches-fused]",
+        "tests/chains/test_setup.py::test_sweeps_do_not_depend_on_how_many_are_asked_for[batches-fused]",
     ),
     Fault(
         "pieces-cross-the-end-of-the-warmup",
-        "pyro_fnbg.chains",
+        "pyro_fnbg.chains.running",
         "count = min(group.count, run.warmup_steps - run.sweeps)",
         "count = min(group.count, num_sweeps - run.sweeps)",
-        "tests/test_chains.py::"
+        "tests/chains/test_running.py::"
         "test_pieces_double_within_their_bounds_and_end_with_the_warmup[fused]",
     ),
     Fault(
@@ -496,15 +502,15 @@ _IN_DRIVER = [
         "pyro_fnbg.kernel",
         "ahead is not None and ahead.led_to(params)",
         "ahead is not None",
-        "tests/test_ahead.py::"
+        "tests/stock/test_ahead.py::"
         "test_values_that_were_changed_between_calls_are_where_the_chain_goes_on[in place]",
     ),
     Fault(
         "draws-made-ahead-counted-twice",
-        "pyro_fnbg.ahead",
+        "pyro_fnbg.stock.ahead",
         "first, stop = self.settled * self.sweeps_a_draw,",
         "first, stop = 0 * self.sweeps_a_draw,",
-        "tests/test_ahead.py::"
+        "tests/stock/test_ahead.py::"
         "test_reports_in_the_middle_of_a_chunk_count_the_draws_handed_out[1-fused]",
     ),
 ]
@@ -541,7 +547,7 @@ _IN_STEP = [
 ]
 
 _IN_TRACE = [
-    _in_trace("stale-likelihood", "step", _PROPOSE, _PROPOSE_STALE, _REVERSIBLE),
+    _in_trace("stale-likelihood", "core.step", _PROPOSE, _PROPOSE_STALE, _REVERSIBLE),
     _in_trace(
         "current-state-not-re-evaluated",
         "engines.trace",
@@ -552,46 +558,46 @@ _IN_TRACE = [
     ),
     _in_trace(
         "wrong-rows",
-        "density",
+        "model.density",
         "self.site_terms(position, rows).values()",
         "self.site_terms(position, rows if rows is None else torch.randperm("
         "self._plan.num_rows)[: len(rows)]).values()",
-        "tests/test_engines.py::test_one_batch_serves_all_blocks_of_a_sweep",
+        "tests/engines/test_every_engine.py::test_one_batch_serves_all_blocks_of_a_sweep",
     ),
     _in_trace(
         "likelihood-factor-dropped",
-        "density",
+        "model.density",
         "plan.factor * plan.batch_size / plan.num_rows",
         "plan.batch_size / plan.num_rows",
         _INVARIANT,
     ),
     _in_trace(
         "prior-scaled-with-the-likelihood",
-        "density",
+        "model.density",
         'if message["is_observed"] and any(',
         'if message["name"] or any(',
         _INVARIANT.replace("full", "batch"),
     ),
     _in_trace(
         "prior-dropped",
-        "density",
+        "model.density",
         'if message["mask"] is False or',
         'if message["mask"] is False or not message["is_observed"] or',
         _REVERSIBLE,
     ),
     _in_trace(
         "jacobian-dropped",
-        "density",
+        "model.density",
         "return scorer.log_probs | jacobians",
         "return scorer.log_probs",
-        "tests/test_density.py::test_a_change_of_variables_integrates_to_one",
+        "tests/model/test_density.py::test_a_change_of_variables_integrates_to_one",
     ),
     _in_trace(
         "noise-shared-between-chains",
         "engines.trace",
         "z[chain]",
         "z[0]",
-        "tests/test_feedforward.py::test_same_decisions_as_the_trace_engine[xor]",
+        "tests/engines/test_feedforward.py::test_same_decisions_as_the_trace_engine[xor]",
     ),
     _in_trace(
         "tuning-away-from-the-target",

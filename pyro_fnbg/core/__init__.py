@@ -1,0 +1,1 @@
+"""The algorithm in torch and NumPy: blocks, moves, the step, noise and batches. Never Pyro."""

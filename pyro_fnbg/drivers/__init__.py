@@ -1,0 +1,1 @@
+"""``MultiChainMCMC``: many chains in this process or in several."""

@@ -1,0 +1,144 @@
+"""The draws of several chains, in memory that is set aside before the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from pyro.infer.mcmc.util import select_samples
+from torch import Tensor
+from torch.distributions.transforms import ExpTransform, IndependentTransform
+
+from pyro_fnbg.core.checks import check_count, check_flag
+from pyro_fnbg.model.sites import ModelSites
+
+__all__ = ["Draws", "kept_chains", "pick_draws"]
+
+
+class Draws:
+    """Hold the constrained draws of C chains.
+
+    The memory is that of the draws, and the system hands it out as they come.
+
+    Args:
+        sites: The model's latent sites.
+        names: Sites whose draws are kept; None for all.
+        num_chains: Number of chains.
+        num_draws: Number of draws of each.
+
+    Raises:
+        MemoryError: If there is not enough memory for the draws.
+    """
+
+    def __init__(
+        self, sites: ModelSites, names: Sequence[str] | None, num_chains: int, num_draws: int
+    ) -> None:
+        self._sites = sites
+        self._values: dict[str, Tensor] = {}
+        for site in sites.layout.sites:
+            if names is None or site.name in names:
+                unconstrained = torch.zeros(site.shape, dtype=site.dtype, device=site.device)
+                shape = sites.constrain[site.name](unconstrained).shape
+                size = (num_chains, num_draws, *shape)
+                try:
+                    draws = torch.empty(size, dtype=site.dtype, device=site.device)
+                except RuntimeError as error:
+                    raise MemoryError(
+                        f"num_samples must be so small that the draws fit into memory, got "
+                        f"{num_draws}: site {site.name!r} would have draws of shape {size}"
+                    ) from error
+                self._values[site.name] = draws
+        self._steady = sites.real_sites | {
+            name for name, bijection in sites.constrain.items() if _is_exp(bijection)
+        }
+        self.counts = [0] * num_chains
+
+    def add(self, chain: int, positions: Tensor) -> None:
+        """Append unconstrained draws, shape ``(K, num_params)``, to those of a chain."""
+        first, stop = self.counts[chain], self.counts[chain] + len(positions)
+        for name, value in self._sites.layout.unflatten(positions).items():
+            if name not in self._values:
+                continue
+            constrain, kept = self._sites.constrain[name], self._values[name][chain, first:stop]
+            if name in self._steady:
+                kept.copy_(constrain(value))
+                continue
+            # One by one: torch may round otherwise where other numbers are computed beside these
+            for own, unconstrained in zip(kept.unbind(0), value.unbind(0), strict=True):
+                own.copy_(constrain(unconstrained))
+        # Last: a run that is stopped in between has no draws that were not written
+        self.counts[chain] = stop
+
+    def put(self, chain: int, values: Mapping[str, NDArray[Any]], count: int) -> None:
+        """Take over the constrained draws of a whole chain."""
+        for name, value in values.items():
+            self._values[name][chain, :count] = torch.from_numpy(value)
+        self.counts[chain] = count
+
+    def of_chain(self, chain: int) -> dict[str, Tensor]:
+        """Return one chain's draws so far, ``(draws, *site shape)``."""
+        return {name: v[chain, : self.counts[chain]] for name, v in self._values.items()}
+
+    def hand_over(self, chains: Sequence[int], num_draws: int) -> dict[str, Tensor]:
+        """Give away the first draws of some chains, ``(chains, num_draws, *site shape)``.
+
+        All draws of all chains stay where they are. A part gets memory of its own, site by site, so
+        that what is kept or saved of a stopped run is not all the memory that was set aside.
+        """
+        found = {}
+        for name in list(self._values):
+            value = self._values.pop(name)
+            is_all = value.shape[:2] == (len(chains), num_draws)
+            found[name] = value if is_all else value[list(chains), :num_draws]
+        return found
+
+
+def _is_exp(bijection: Any) -> bool:
+    """Whether a map is the exponential, number by number."""
+    while isinstance(bijection, IndependentTransform):
+        bijection = bijection.base_transform
+    return isinstance(bijection, ExpTransform)
+
+
+def pick_draws(
+    draws: Mapping[str, Tensor], num_samples: int | None, group_by_chain: bool
+) -> dict[str, Tensor]:
+    """Pick draws at random, with replacement, as Pyro's ``MCMC`` does; all without a number.
+
+    Raises:
+        MemoryError: If there is not enough memory for them.
+        ValueError: If the number is no whole number from 1, or the flag none.
+    """
+    check_flag("group_by_chain", group_by_chain)
+    if num_samples is not None:
+        check_count("num_samples", num_samples, 1)
+    joined = dict(draws)
+    if not group_by_chain:
+        # Pyro's own selection cannot join the chains of a site without coordinates
+        joined = {name: value.flatten(0, 1).unsqueeze(0) for name, value in draws.items()}
+    try:
+        picked: dict[str, Tensor] = select_samples(joined, num_samples, True)
+    except RuntimeError as error:
+        raise MemoryError(
+            f"num_samples must be so small that the draws fit into memory, got {num_samples}"
+        ) from error
+    return picked if group_by_chain else {name: value[0] for name, value in picked.items()}
+
+
+def kept_chains(counts: Sequence[int]) -> tuple[list[int], int]:
+    """Choose chains, and as many draws as each of them has, so that most draws are kept.
+
+    Example:
+        >>> kept_chains([100, 99, 99])
+        ([0, 1, 2], 99)
+        >>> kept_chains([100, 20, 0])
+        ([0], 100)
+    """
+    best: tuple[list[int], int] = ([], 0)
+    for num_draws in sorted(set(counts), reverse=True):
+        chains = [chain for chain, count in enumerate(counts) if count >= num_draws]
+        if len(chains) * num_draws > len(best[0]) * best[1]:
+            best = (chains, num_draws)
+    return best

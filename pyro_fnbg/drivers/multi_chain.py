@@ -1,0 +1,295 @@
+"""``MultiChainMCMC``: many chains of ``FNBG``, in one process or in several."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pyro
+from pyro import poutine
+from torch import Tensor
+
+from pyro_fnbg.chains.report import first_draws, warn_of_blocks
+from pyro_fnbg.chains.running import Piece, run_chains, start_chains
+from pyro_fnbg.chains.setup import RunState
+from pyro_fnbg.chains.statistics import DrawStatistics
+from pyro_fnbg.config import check_driver_options, checked_sizes, with_thin
+from pyro_fnbg.core.checks import as_probability, check_choice
+from pyro_fnbg.core.noise import ChainKey
+from pyro_fnbg.drivers.collect import Collector
+from pyro_fnbg.drivers.draws import Draws, kept_chains, pick_draws
+from pyro_fnbg.drivers.interrupts import undisturbed
+from pyro_fnbg.drivers.progress import Progress
+from pyro_fnbg.drivers.workers import START_METHODS, Task, run_in_processes
+from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.model.starts import check_save_params, params_by_chain
+from pyro_fnbg.results.estimates import site_estimates, summary_table
+from pyro_fnbg.stock.seeds import next_key
+
+__all__ = ["MultiChainMCMC"]
+
+CHAIN_METHODS = ("vectorized", "sequential", "processes")
+
+
+class MultiChainMCMC:
+    r"""Run many chains of ``FNBG`` at once; used like ``pyro.infer.MCMC``.
+
+    What the chains target is the kernel's matter: see ``FNBG``. Chain c makes the same draws
+    whatever runs beside it, and the same as in Pyro's ``MCMC``: bit for bit with the "fused" and
+    "trace" engines; on the "feedforward" engine the same decisions in double precision.
+
+    Args:
+        kernel: The sampler.
+        num_samples: Draws of each chain.
+        warmup_steps: Sweeps of each chain that tune the proposal scales and are dropped; as many as
+            draws if left out.
+        initial_params: Unconstrained start values by site, with a dimension for chains in front if
+            there are several.
+        num_chains: Number of chains.
+        hook_fn: Called as ``hook_fn(kernel, params, stage, i)`` after every step of the warmup and
+            every draw, with unconstrained values; piece by piece, so chains alternate.
+        mp_context: How "processes" start: "fork", "spawn" or "forkserver".
+        disable_progbar: Whether to show no progress bar.
+        save_params: Sites whose draws are kept; all if left out.
+        chain_method: "vectorized" runs all chains at once in this process: in one batch on the
+            feedforward engine, on up to ``torch.get_num_threads()`` threads on the fused one, by
+            turns on trace. "sequential" runs one chain after the other. "processes" gives each
+            chain a process, as many at a time as there are cores: for models that run on trace.
+        thin: Sweeps a draw; the kernel's own number if left out.
+
+    Attributes:
+        kernel: The sampler; after a run in this process it shows the last chain.
+        is_complete: Whether the run whose draws are kept came to its end; False without draws.
+
+    Raises:
+        TypeError: If the kernel is no ``FNBG``.
+        ValueError: Naming the argument, its value and what is allowed.
+
+    Example:
+        >>> import torch
+        >>> from pyro_fnbg.networks.mlp import BayesianMLP
+        >>> model = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+        >>> mcmc = MultiChainMCMC(FNBG(model), num_samples=20, num_chains=4, disable_progbar=True)
+        >>> mcmc.run(torch.randn(30, 2), torch.arange(30) % 2)
+        >>> mcmc.get_samples(group_by_chain=True)["layer1.weight"].shape
+        torch.Size([4, 20, 3, 2])
+    """
+
+    def __init__(
+        self,
+        kernel: FNBG,
+        num_samples: int,
+        warmup_steps: int | None = None,
+        initial_params: Mapping[str, Tensor] | None = None,
+        num_chains: int = 1,
+        hook_fn: Callable[[FNBG, dict[str, Tensor], str, int], Any] | None = None,
+        mp_context: str | None = None,
+        disable_progbar: bool = False,
+        save_params: Sequence[str] | None = None,
+        chain_method: str = "vectorized",
+        thin: int | None = None,
+    ) -> None:
+        if not isinstance(kernel, FNBG):
+            raise TypeError(
+                f"kernel must be an FNBG, got {type(kernel).__name__}: pyro.infer.MCMC runs others"
+            )
+        sizes = checked_sizes(num_samples, warmup_steps, num_chains)
+        num_samples, warmup_steps, num_chains = sizes
+        check_choice("chain_method", chain_method, CHAIN_METHODS)
+        check_choice("mp_context", mp_context, (None, *START_METHODS))
+        check_driver_options(hook_fn, disable_progbar, save_params)
+        self.kernel = kernel
+        self.is_complete = False
+        self._config = with_thin(kernel.config, thin)
+        self._asked = num_chains, num_samples
+        self.warmup_steps = warmup_steps
+        self._num_sweeps = warmup_steps + num_samples * self._config.thin
+        self._initial_params = params_by_chain(initial_params, num_chains)
+        self._hook_fn, self._save_params = hook_fn, save_params
+        self._chain_method, self._mp_context = chain_method, mp_context
+        self._disable_progbar = disable_progbar
+        # What run was called with last, and what the draws that are kept come from
+        self._running: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._args, self._kwargs = self._running
+        self._samples: dict[str, Tensor] | None = None
+        self._kept: tuple[int, int] | None = None
+        self._diagnostics: list[dict[str, Any]] = []
+
+    @property
+    def num_chains(self) -> int:
+        """Number of chains: of those kept after a run, of those asked for before."""
+        return (self._kept or self._asked)[0]
+
+    @property
+    def num_samples(self) -> int:
+        """Number of draws of each chain: of those kept after a run, of those asked for before."""
+        return (self._kept or self._asked)[1]
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Sample.
+
+        Ctrl-C ends the run with the draws so far, if there are any: ``is_complete`` is False then,
+        and a warning says how many they are. After any other error the draws so far are there too.
+        Until a run has draws of its own, those of the run before stay.
+
+        Args:
+            *args: The model's arguments.
+            **kwargs: The model's keyword arguments.
+
+        Raises:
+            ValueError: If the model, its data, the initial values or ``save_params`` do not fit.
+            RuntimeError: If a worker process dies.
+        """
+        args = tuple(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)
+        seed = next_key(None, None).key.seed
+        keys = [ChainKey(seed, chain) for chain in range(self._asked[0])]
+        self._running = args, kwargs
+        # As in Pyro's driver: no outer handlers, and no checks of values that are out of range
+        with poutine.block(), pyro.validation_enabled(False):
+            if self._chain_method == "processes":
+                # What does not fit is found here, before any worker is started
+                self._run_in_processes(self._start(keys[:1])[0], keys)
+            else:
+                self._run_here(self._start(keys))
+
+    def _start(self, keys: Sequence[ChainKey]) -> list[RunState]:
+        starts = self._initial_params[: len(keys)]
+        runs = start_chains(self._config, self.warmup_steps, *self._running, starts, keys)
+        check_save_params(self._save_params, runs[0].sites.layout, False)
+        self.kernel.hold(runs[0], DrawStatistics(runs[0].partition))
+        return runs
+
+    def _progress(self, run: RunState) -> Progress:
+        size = self._asked[0], self.warmup_steps, self._num_sweeps
+        return Progress(*size, DrawStatistics(run.partition), self._disable_progbar)
+
+    def _run_here(self, runs: Sequence[RunState]) -> None:
+        draws = Draws(runs[0].sites, self._save_params, *self._asked)
+        suffixes = [f" [{chain}]" if len(runs) > 1 else "" for chain in range(len(runs))]
+        collector = Collector(self.kernel, runs, draws, self._hook_fn, suffixes)
+        with (
+            self._keeping(draws, collector.report),
+            self._progress(runs[0]) as progress,
+            closing(self._pieces(runs)) as pieces,
+        ):
+            for piece in pieces:
+                collector.take(piece)
+                run = collector.runs[piece.chain]
+                progress.show(piece.chain, run.sweeps, run.phase.rates.tolist())
+        self.kernel.hold(collector.runs[-1], collector.statistics[-1])
+
+    def _pieces(self, runs: Sequence[RunState]) -> Generator[Piece]:
+        if self._chain_method == "vectorized":
+            return run_chains(runs, self._num_sweeps)
+        alone = (
+            (piece._replace(chain=chain) for piece in run_chains([run], self._num_sweeps))
+            for chain, run in enumerate(runs)
+        )
+        return (piece for pieces in alone for piece in pieces)
+
+    def _run_in_processes(self, run: RunState, keys: Sequence[ChainKey]) -> None:
+        draws = Draws(run.sites, self._save_params, *self._asked)
+        reports: dict[int, dict[str, Any]] = {}
+        errors: list[BaseException] = []
+        task = Task(
+            self.kernel, self._config, self.warmup_steps, self._asked[1], self._save_params,
+            self._hook_fn, *self._running,
+        )  # fmt: skip
+        with (
+            self._keeping(draws, reports.__getitem__),
+            self._progress(run) as progress,
+            closing(
+                run_in_processes(
+                    task, keys, self._initial_params, run.partition.num_blocks, self._mp_context,
+                    progress.show,
+                )
+            ) as homecomings,
+        ):  # fmt: skip
+            for home in homecomings:
+                draws.put(home.chain, home.values, home.num_draws)
+                reports |= {} if home.report is None else {home.chain: home.report}
+                errors += [] if home.error is None else [home.error]
+            if errors:
+                raise errors[0]
+
+    @contextmanager
+    def _keeping(self, draws: Draws, report: Callable[[int], dict[str, Any]]) -> Generator[None]:
+        """Keep the draws, also of a run that is stopped; Ctrl-C ends here if there are any."""
+        stopped = None
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not any(draws.counts):
+                raise
+            stopped = "by Ctrl-C"
+        except BaseException:
+            self._keep(draws, report, "by an error")
+            raise
+        self._keep(draws, report, stopped)
+
+    def _keep(
+        self, draws: Draws, report: Callable[[int], dict[str, Any]], stopped: str | None
+    ) -> None:
+        chains, num_draws = kept_chains(draws.counts)
+        if num_draws == 0:
+            return
+        with undisturbed():
+            reports = [report(chain) for chain in chains]
+            self._diagnostics = [first_draws(one, num_draws) for one in reports]
+            self._samples = draws.hand_over(chains, num_draws)
+            self._kept, self.is_complete = (len(chains), num_draws), stopped is None
+            self._args, self._kwargs = self._running
+        warn_of_blocks(reports, self._config.tuned_sweeps(self.warmup_steps))
+        if stopped is not None:
+            warnings.warn(
+                f"the run was stopped {stopped}: kept are {num_draws} of {self._asked[1]} draws of "
+                f"{len(chains)} of {self._asked[0]} chains ({chains})",
+                UserWarning,
+                stacklevel=6,
+            )
+
+    def get_samples(
+        self, num_samples: int | None = None, group_by_chain: bool = False
+    ) -> dict[str, Tensor]:
+        """Return the constrained draws, ``(chains x draws, *site shape)`` by site.
+
+        Args:
+            num_samples: Number of draws to pick at random, with replacement; all if left out.
+            group_by_chain: Whether to keep a dimension for chains, ``(chains, draws, ...)``.
+        """
+        return pick_draws(self._drawn(), num_samples, group_by_chain)
+
+    def diagnostics(self) -> dict[str, Any]:
+        """Report ``n_eff`` and ``r_hat`` of every site, by ArviZ, and each chain's own report.
+
+        The estimators see some parameters at a time, so memory does not grow with their number.
+        What ``FNBG.diagnostics`` reports is there by chain: ``"chain 0"`` and so on.
+        """
+        found: dict[str, Any] = {n: site_estimates(v) for n, v in self._drawn().items()}
+        for entry in self._diagnostics[0]:
+            # A site may have the name of an entry
+            found[entry] = found.get(entry, {}) | {
+                f"chain {number}": report[entry] for number, report in enumerate(self._diagnostics)
+            }
+        return found
+
+    def summary(self, prob: float = 0.9) -> None:
+        """Print what the chains target, and ArviZ's summary of every parameter.
+
+        Args:
+            prob: Probability of the intervals.
+        """
+        prob = as_probability("prob", prob)
+        samples = self._drawn()
+        chains, num_draws = self._kept or self._asked
+        print(f"target: {self._diagnostics[0]['target']}")
+        print(f"{chains} chains of {num_draws} draws, sweeps a draw: {self._config.thin}", end="")
+        print("" if self.is_complete else f"; incomplete: {self._asked[1]} were asked for")
+        print(summary_table(samples, prob).to_string())
+
+    def _drawn(self) -> dict[str, Tensor]:
+        if self._samples is None:
+            raise RuntimeError("there are no draws yet: call run(...) first")
+        return self._samples

@@ -1,0 +1,99 @@
+"""A progress bar for several chains."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from pyro_fnbg.chains.statistics import DrawStatistics
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Show the sweeps of all chains in one bar, and their mean acceptance rates by layer.
+
+    A bar that cannot be written (any more), on a closed terminal or a full disk, is left out: it
+    is no reason to lose a run.
+
+    Args:
+        num_chains: Number of chains.
+        warmup_steps: Sweeps of warmup of each chain.
+        num_sweeps: Sweeps of each chain, warmup included.
+        statistics: What writes the rates of blocks as text.
+        disable: Whether to show nothing.
+    """
+
+    def __init__(
+        self,
+        num_chains: int,
+        warmup_steps: int,
+        num_sweeps: int,
+        statistics: DrawStatistics,
+        disable: bool,
+    ) -> None:
+        self._sweeps = [0] * num_chains
+        self._rates: dict[int, Sequence[float]] = {}
+        self._warmup_steps, self._statistics = warmup_steps, statistics
+        # A process without a console has no stream at all
+        self._bar = tqdm(
+            total=num_chains * num_sweeps,
+            unit="sweep",
+            disable=disable or sys.stderr is None,
+            file=_Careful(sys.stderr),
+        )
+
+    def show(self, chain: int, sweeps: int, rates: Sequence[float]) -> None:
+        """Note how far a chain is, and its blocks' acceptance rates in its phase so far."""
+        self._rates[chain] = rates
+        new, self._sweeps[chain] = sweeps - self._sweeps[chain], sweeps
+        # The bar says whether it was drawn anew; to write what stands beside it takes longer
+        if self._bar.update(new):
+            self._describe()
+
+    def _describe(self) -> None:
+        in_warmup = min(self._sweeps) < self._warmup_steps
+        means = torch.tensor(list(self._rates.values()), dtype=torch.float64).nanmean(0)
+        (shown,) = self._statistics.shown(means)
+        self._bar.set_description("Warmup" if in_warmup else "Sample", refresh=False)
+        self._bar.set_postfix_str(f"acc. rate by layer (%)={shown}", refresh=False)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._rates:
+            self._describe()
+        self._bar.close()
+
+
+class _Careful:
+    """Write to a stream what it takes, and drop the rest.
+
+    An error would leave tqdm's lock taken, where any other bar of the process waits for it.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(Exception):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(Exception):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,213 @@
+"""Chains in processes of their own, for models that Python itself has to run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyro
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_fnbg.chains.running import run_chains, start_chains
+from pyro_fnbg.config import Config
+from pyro_fnbg.core.noise import ChainKey
+from pyro_fnbg.drivers.collect import Collector
+from pyro_fnbg.drivers.draws import Draws
+from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.stock.errors import portable
+from pyro_fnbg.stock.spawning import arguments, check_travels
+
+__all__ = ["START_METHODS", "ChainDone", "Task", "run_in_processes"]
+
+START_METHODS = tuple(multiprocessing.get_all_start_methods())
+
+# Seconds between two looks at how far the workers are
+PATIENCE = 0.1
+# Seconds in which another Ctrl-C is taken for the same one, and does not lose the draws
+SAME_PRESS = 1.0
+
+
+class Task(NamedTuple):
+    """Hold what the chains of a run have in common.
+
+    Attributes:
+        kernel: The kernel that hooks are given.
+        config: The arguments of ``FNBG``.
+        warmup_steps: Sweeps of warmup.
+        num_draws: Draws of each chain.
+        save_params: Sites whose draws are kept; None for all.
+        hook_fn: The user's hook.
+        args: The model's arguments.
+        kwargs: The model's keyword arguments.
+    """
+
+    kernel: FNBG
+    config: Config
+    warmup_steps: int
+    num_draws: int
+    save_params: Sequence[str] | None
+    hook_fn: Callable[..., Any] | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class ChainDone(NamedTuple):
+    """Bring one chain home from a worker.
+
+    Attributes:
+        chain: Its number.
+        values: Its constrained draws by site.
+        num_draws: How many there are.
+        report: See ``FNBG.diagnostics``; None for a chain without draws.
+        error: What stopped it, if anything did.
+    """
+
+    chain: int
+    values: Mapping[str, NDArray[Any]]
+    num_draws: int
+    report: dict[str, Any] | None
+    error: BaseException | None
+
+
+class _Shared(NamedTuple):
+    """Hold memory that all processes see; each place has one writer, so nothing locks.
+
+    Attributes:
+        progress: By chain, sweeps so far and then the blocks' acceptance rates.
+        stop: Set once the workers are to come home with what they have.
+    """
+
+    progress: Any
+    stop: Any
+
+
+# What a worker was given when it started
+_task: Task
+_shared: _Shared
+
+
+def run_in_processes(
+    task: Task,
+    keys: Sequence[ChainKey],
+    initial_params: Sequence[Mapping[str, Tensor] | None],
+    num_blocks: int,
+    mp_context: str | None,
+    show: Callable[[int, int, Sequence[float]], None],
+) -> Generator[ChainDone]:
+    """Run each chain in a worker, as many at a time as there are cores.
+
+    On Ctrl-C the workers stop, and their draws so far come home before it goes on to the caller;
+    another one, a second later or more, does not wait for them.
+
+    Raises:
+        RuntimeError: If a worker dies without a word.
+    """
+    context: Any = multiprocessing.get_context(mp_context or START_METHODS[0])
+    if context.get_start_method() != "fork":
+        check_travels({"hook_fn": task.hook_fn} | arguments(task.args, task.kwargs))
+    row = 1 + num_blocks
+    shared = _Shared(context.RawArray("d", len(keys) * row), context.RawValue("b", 0))
+    defaults = torch.get_default_dtype(), torch.get_default_device()
+    workers = min(len(keys), os.cpu_count() or 1)
+    pool = ProcessPoolExecutor(workers, context, _begin, (task, shared, *defaults))
+    try:
+        pending: set[Future[ChainDone]] = {
+            pool.submit(_run_chain, chain, key, params, f" [{chain}]" if len(keys) > 1 else "")
+            for chain, (key, params) in enumerate(zip(keys, initial_params, strict=True))
+        }
+        interrupt: KeyboardInterrupt | None = None
+        deadline = 0.0
+        while pending:
+            try:
+                done, pending = wait(pending, PATIENCE, FIRST_COMPLETED)
+                table = np.frombuffer(shared.progress).reshape(len(keys), row)
+                for chain in np.flatnonzero(table[:, 0]):
+                    show(int(chain), int(table[chain, 0]), table[chain, 1:].tolist())
+                # What came home goes first: it is not lost with a worker that died meanwhile
+                for future in sorted(done, key=lambda one: one.exception() is not None):
+                    home = future.result()
+                    if home.error is not None:
+                        shared.stop.value = 1
+                    yield home
+            except KeyboardInterrupt as error:
+                if interrupt is not None and time.monotonic() > deadline:
+                    raise
+                interrupt, shared.stop.value = error, 1
+                deadline = time.monotonic() + SAME_PRESS
+        if interrupt is not None:
+            raise interrupt
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "a worker process died without a word, as one does that is killed or runs out of "
+            "memory: the draws of chains that had ended are kept, those of others are lost"
+        ) from error
+    finally:
+        shared.stop.value = 1
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(task: Task, shared: _Shared, dtype: torch.dtype, device: torch.device) -> None:
+    """Set a worker up."""
+    global _task, _shared
+    _task, _shared = task, shared
+    # Ctrl-C reaches every process of the terminal; the parent tells the workers what to do
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Torch's threads do not survive a fork: a worker that used two would wait for ever
+    torch.set_num_threads(1)
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(device)
+
+
+def _run_chain(
+    chain: int, key: ChainKey, initial_params: Mapping[str, Tensor] | None, suffix: str
+) -> ChainDone:
+    """Run one chain in a worker."""
+    task = _task
+    # For the user's hook alone: the chain's own noise is in its key
+    pyro.set_rng_seed((key.seed + chain) % 2**32)
+    error: BaseException | None = None
+    with pyro.validation_enabled(False):
+        try:
+            runs = start_chains(
+                task.config, task.warmup_steps, task.args, task.kwargs, [initial_params], [key]
+            )
+        except BaseException as raised:
+            return ChainDone(chain, {}, 0, None, _sent_home(raised, chain))
+        draws = Draws(runs[0].sites, task.save_params, 1, task.num_draws)
+        collector = Collector(task.kernel, runs, draws, task.hook_fn, [suffix])
+        task.kernel.hold(runs[0], collector.statistics[0])
+        num_sweeps = task.warmup_steps + task.num_draws * task.config.thin
+        try:
+            with closing(run_chains(runs, num_sweeps)) as pieces:
+                for piece in pieces:
+                    collector.take(piece)
+                    run = collector.runs[0]
+                    numbers = [run.sweeps, *run.phase.rates.tolist()]
+                    row = len(numbers)
+                    _shared.progress[chain * row : (chain + 1) * row] = numbers
+                    if _shared.stop.value:
+                        break
+        except BaseException as raised:
+            # Whatever it is, the draws so far come home with it
+            error = _sent_home(raised, chain)
+        count = draws.counts[0]
+        report = collector.report(0) if count else None
+    values = {name: value.cpu().numpy() for name, value in draws.of_chain(0).items()}
+    return ChainDone(chain, values, count, report, error)
+
+
+def _sent_home(error: BaseException, chain: int) -> BaseException:
+    """Return an error that the parent can read, with the traceback of this worker."""
+    error.add_note(f"In the worker of chain {chain}:\n{traceback.format_exc()}")
+    return portable(error)

@@ -1,0 +1,1 @@
+"""The engine for CPUs, whose sweeps are compiled by Numba."""

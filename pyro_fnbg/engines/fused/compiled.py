@@ -1,0 +1,195 @@
+"""The fused engine's sweep, compiled by Numba: every block of a network once, in place.
+
+Everything is computed afresh at the start of a sweep, so rounding never adds up over sweeps, and a
+sweep does not depend on how many of them a call makes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyro_fnbg.engines.fused.elementwise import compiled, log_likelihood, sum_of_changes, total_of
+from pyro_fnbg.engines.fused.layers import observation_scale, read_inputs, renew
+from pyro_fnbg.engines.fused.memory import (
+    ACT,
+    FIRST_PIECE,
+    IS_FINITE,
+    LEAST,
+    PRE,
+    TILE,
+    Data,
+    Noise,
+    Plan,
+    Results,
+    Work,
+)
+from pyro_fnbg.engines.fused.proposals import accept_node, accept_nodes, propose_node, propose_nodes
+
+__all__ = ["run_sweeps"]
+
+Array = NDArray[Any]
+
+
+@compiled()
+def _scale_log_prior(plan: Plan, value: float) -> float:
+    """Score the unconstrained observation scale, Jacobian included, up to a constant."""
+    c, scale = plan.scale_prior, math.exp(value)
+    score: float = c[0] * value + c[1] * value * value + c[2] * scale + c[3] * scale * scale
+    score += c[4] / scale + c[5] * math.log1p(c[6] * scale * scale)
+    return score
+
+
+@compiled()
+def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: int) -> float:
+    """Compute the log ratio where a log density is not finite; see ``step.log_accept_ratio``."""
+    difference, candidate, current = new_log_prior - log_prior, new_log_prior, log_prior
+    seen = 0
+    for r in range(len(work.log_lik)):
+        old = np.float64(work.log_lik[r])
+        new = old
+        if seen < count and work.moved[seen] == r:
+            new = np.float64(work.new_log_lik[seen])
+            seen += 1
+        difference, candidate, current = difference + (new - old), candidate + new, current + old
+    if math.isfinite(difference):
+        return difference
+    if math.isfinite(candidate):
+        return difference if math.isfinite(current) else math.inf
+    return candidate if candidate == -math.inf else math.nan
+
+
+@compiled()
+def _log_prior(plan: Plan, at: int, value: float) -> float:
+    """Score one coordinate, up to a constant."""
+    if at == plan.scale_coordinate:
+        return _scale_log_prior(plan, value)
+    error: float = value - plan.prior_locs[at]
+    return -float(plan.half_precisions[at]) * error * error
+
+
+@compiled()
+def _block_step(
+    plan: Plan, data: Data, work: Work, position: Array, rows: Array, block: int, log_u: float
+) -> tuple[float, bool, int]:
+    """Propose to move one block, and keep the candidate or leave everything as it was."""
+    coordinates = range(plan.block_starts[block], plan.block_starts[block + 1])
+    log_prior, new_log_prior = 0.0, 0.0
+    for c in coordinates:
+        at = plan.coordinates[c]
+        work.kept[c] = position[at]
+        work.candidate[c] = position[at] + work.increments[c]
+        log_prior += _log_prior(plan, at, np.float64(work.kept[c]))
+        new_log_prior += _log_prior(plan, at, np.float64(work.candidate[c]))
+    is_one_node = plan.block_nodes[block] >= 0
+    if is_one_node:
+        count = propose_node(plan, data, work, position, rows, block)
+    else:
+        count = propose_nodes(plan, data, work, position, rows, block)
+    log_ratio = new_log_prior - log_prior
+    for start in range(0, count, TILE):
+        n = min(TILE, count - start)
+        log_ratio += sum_of_changes(
+            work.new_log_lik[start : start + n], work.log_lik, work.moved[start : start + n]
+        )
+    if not (math.isfinite(log_ratio) and work.state[IS_FINITE]):
+        log_ratio = _unusual_ratio(work, new_log_prior, log_prior, count)
+    accepted = log_u < log_ratio
+    if accepted:
+        for c in coordinates:
+            position[plan.coordinates[c]] = work.candidate[c]
+        if is_one_node:
+            accept_node(plan, work, block, count)
+        else:
+            accept_nodes(plan, work, block)
+        if not work.state[IS_FINITE]:
+            work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
+    return log_ratio, accepted, count
+
+
+@compiled()
+def _accept_prob(log_ratio: float) -> float:
+    """Compute min(1, ratio), with 0 for refused candidates."""
+    return 0.0 if math.isnan(log_ratio) else math.exp(min(0.0, log_ratio))
+
+
+@compiled()
+def _log_likelihood(work: Work) -> float:
+    """Sum the log likelihoods of the current state, tile by tile."""
+    total = 0.0
+    for start in range(0, len(work.log_lik), TILE):
+        total += total_of(work.log_lik[start : start + TILE])
+    return total
+
+
+@compiled()
+def _begin(plan: Plan, data: Data, work: Work, position: Array, rows: Array) -> None:
+    """Evaluate the current position on a new batch; its values on the last are of no use."""
+    for r in range(len(rows)):
+        for k in range(len(work.labels)):
+            work.labels[k, r] = data.labels[rows[r], k]
+    work.state[PRE], work.state[ACT], work.state[FIRST_PIECE], work.state[LEAST] = 1, 0, 0, 0
+    read_inputs(plan, data, work, position, rows)
+    top = len(plan.widths) - 1
+    renew(plan, work, position, top, top - 1)
+    outputs, scale = plan.first_units[top], observation_scale(plan, position)
+    for start in range(0, len(rows), TILE):
+        n = min(TILE, len(rows) - start)
+        log_likelihood(
+            plan.likelihood, work.pre, outputs, start, work.labels, start, scale,
+            plan.factor, work.scratch[:n], work.log_lik[start : start + n],
+        )  # fmt: skip
+    work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
+
+
+def _cached_by(sources: str) -> Callable[..., None]:
+    """Compile the sweeps with a cache on disk that follows all the sources.
+
+    Numba's cache looks at this file's date and size and at this function's closure alone; so the
+    sources of all that is compiled enter by the closure.
+    """
+
+    @compiled(cache=True, nogil=True, no_cpython_wrapper=False)
+    def run_sweeps(
+        plan: Plan, data: Data, work: Work, position: Array, noise: Noise, results: Results
+    ) -> None:
+        sources  # noqa: B018
+        num_blocks = len(plan.block_layers)
+        for k in range(len(noise.z)):
+            rows = noise.rows[k % len(noise.rows)]
+            for block in range(num_blocks):
+                for c in range(plan.block_starts[block], plan.block_starts[block + 1]):
+                    work.increments[c] = noise.scales[block] * noise.z[k, plan.coordinates[c]]
+            _begin(plan, data, work, position, rows)
+            for block in range(num_blocks):
+                log_ratio, accepted, count = _block_step(
+                    plan, data, work, position, rows, block, noise.log_u[k, block]
+                )
+                results.log_ratios[k, block] = log_ratio
+                results.accepted[k, block] = accepted
+                results.moved_rows[k, block] = count
+                if noise.gains[k] > 0:
+                    excess = _accept_prob(log_ratio) - noise.targets[block]
+                    noise.scales[block] *= math.exp(noise.gains[k] * excess)
+                results.scales[k, block] = noise.scales[block]
+            log_density = plan.log_constant + _log_likelihood(work)
+            for at in range(len(position)):
+                log_density += _log_prior(plan, at, np.float64(position[at]))
+                results.positions[k, at] = position[at]
+            results.log_densities[k] = log_density
+
+    return run_sweeps
+
+
+_SOURCES = ("compiled.py", "elementwise.py", "layers.py", "memory.py", "proposals.py")
+run_sweeps = _cached_by(
+    hashlib.sha256(
+        b"".join(Path(__file__).with_name(name).read_bytes() for name in _SOURCES)
+    ).hexdigest()
+)

@@ -1,0 +1,262 @@
+"""What the compiled sweep reads and writes: arrays, made from a network and its blocks."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from numpy.typing import NDArray
+from torch.distributions import Distribution
+
+from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.engines.network import Network, NotFeedforward
+from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS
+
+__all__ = [
+    "ACT",
+    "FIRST_PIECE",
+    "IS_FINITE",
+    "LEAST",
+    "PRE",
+    "TILE",
+    "Data",
+    "Noise",
+    "Plan",
+    "Results",
+    "Work",
+    "make_data",
+    "make_plan",
+    "make_work",
+]
+
+TILE = 256  # rows that move up the layers together; their values stay in the first cache
+
+# Bytes of first-layer increments times inputs held at a time, of one chain
+DELTA_BYTES = 2**27
+
+# Entries of Work.state: layers up to which pre and act are current, the first piece in deltas,
+# whether the log likelihood is finite, and the layer of the nodes that least is for (0: none)
+PRE, ACT, FIRST_PIECE, IS_FINITE, LEAST = range(5)
+
+Array = NDArray[Any]
+
+
+class Plan(NamedTuple):
+    """Describe network and blocks; layers count from 1, and coordinates follow the blocks."""
+
+    widths: Array  # (rho + 1,)
+    first_units: Array  # (rho + 1,) row of a layer's first node in the arrays of all nodes
+    weights: Array  # (rho + 1,) flat coordinate of a layer's first weight
+    biases: Array  # (rho + 1,) that of its first bias, or -1
+    activations: Array  # (rho + 1,) codes
+    likelihood: int
+    factor: float
+    fixed_scale: float
+    scale_coordinate: int  # -1 where the observation scale is fixed
+    scale_prior: Array  # coefficients, see _scale_log_prior
+    prior_locs: Array  # (P,)
+    half_precisions: Array  # (P,) 1 / (2 variance)
+    log_constant: float  # what the log density has besides
+    unnoticed: float  # share of a number whose addition to it is lost in rounding
+    block_starts: Array  # (B + 1,) into coordinates
+    block_layers: Array  # (B,) lowest layer of a block; rho + 1 for the observation scale alone
+    block_nodes: Array  # (B,) its node, or -1 for a block of several
+    coordinates: Array  # (P,) flat coordinates
+    inputs: Array  # (P,) input of each, or -1 for a bias
+    piece_starts: Array  # (B + 1,) a piece is what a block has in one node of the first layer
+    piece_nodes: Array  # (pieces,)
+    piece_firsts: Array  # (pieces,) first weight, into coordinates
+    piece_sizes: Array  # (pieces,) number of weights
+    piece_biases: Array  # (pieces,) the bias, into coordinates, or -1
+    counting: Array  # (widest,) 0, 1, 2, ...
+
+
+class Data(NamedTuple):
+    """Hold the data in the parameters' dtype."""
+
+    inputs: Array  # (N, widths[0])
+    labels: Array  # (N, columns)
+
+
+class Noise(NamedTuple):
+    """Hold batches, noise and proposal scales of K sweeps."""
+
+    rows: Array  # (K, n); (1, n) where all sweeps see the same rows
+    z: Array  # (K, P)
+    log_u: Array  # (K, B)
+    scales: Array  # (B,) overwritten where they are tuned
+    targets: Array  # (B,) acceptance probabilities aimed at
+    gains: Array  # (K,) how far the scales move after each sweep
+
+
+class Work(NamedTuple):
+    """Hold the memory of one chain's sweeps over n rows; everything is overwritten."""
+
+    input_rows: Array  # (TILE, widths[0])
+    input_tile: Array  # (widths[0], TILE)
+    labels: Array  # (columns, n)
+    pre: Array  # (nodes, n) pre-activations
+    act: Array  # (nodes, n) activations
+    deltas: Array  # (pieces at a time, n) first-layer increments times inputs
+    log_lik: Array  # (n,)
+    new_log_lik: Array  # (n,) the candidate's, of the rows that moved
+    new_pre: Array  # (n,) the candidate's pre-activations of the block's node
+    new_act: Array  # (n,) the candidate's activations of it
+    next_pre: Array  # (widest, n) the candidate's next layer, of the rows that moved
+    moved: Array  # (n,) their numbers
+    least: Array  # (n,) change that the layer above would not notice
+    label_tile: Array  # (columns, TILE)
+    scratch: Array  # (TILE,)
+    pre_tile: Array  # (widest, TILE)
+    act_tile: Array  # (widest, TILE)
+    increments: Array  # (P,) in the order of the blocks
+    candidate: Array  # (P,) displaced coordinates, in the same order
+    kept: Array  # (P,) what they were
+    state: Array  # (5,) what holds at the moment: see PRE to LEAST
+
+
+class Results(NamedTuple):
+    """Take the results of K sweeps."""
+
+    positions: Array  # (K, P)
+    log_ratios: Array  # (K, B)
+    accepted: Array  # (K, B)
+    log_densities: Array  # (K,)
+    scales: Array  # (K, B)
+    moved_rows: Array  # (K, B) rows on which a candidate was followed up the layers
+
+
+def make_plan(network: Network, partition: Partition) -> Plan:
+    """Turn network and blocks into the arrays that the compiled sweep reads."""
+    widths = network.widths
+    dtype = network.inputs.numpy().dtype
+    scale_prior, scale_constant = _scale_prior(network.scale_prior)
+    places = network.places.tolist()
+    coordinates: list[int] = []
+    starts, layers, nodes = [0], list[int](), list[int]()
+    piece_starts, pieces = [0], list[tuple[int, int, int, int]]()
+    for block in partition.blocks:
+        # Layer by layer and node by node, in each the weights and then the bias
+        index = sorted(block.index, key=lambda at: (*places[at][:2], places[at][2] < 0, at))
+        layer, node = network.node_of(torch.tensor(index))
+        layers.append(layer)
+        nodes.append(-1 if node is None else node)
+        first = len(coordinates)
+        in_layer_1 = [places[at] for at in index if places[at][0] == 1]
+        for number, piece in groupby(in_layer_1, key=lambda place: place[1]):
+            inputs = [place[2] for place in piece]
+            has_bias = inputs[-1] < 0
+            size = len(inputs) - has_bias
+            pieces.append((number, first, size, first + size if has_bias else -1))
+            first += len(inputs)
+        coordinates += index
+        starts.append(len(coordinates))
+        piece_starts.append(len(pieces))
+    piece_columns = np.array(pieces, dtype=np.int64).reshape(-1, 4).T.copy()
+    return Plan(
+        widths=np.array(widths),
+        first_units=np.cumsum([0, 0, *widths[1:-1]]),
+        weights=np.array([0, *network.weight_starts]),
+        biases=np.array([-1, *(-1 if b is None else b for b in network.bias_starts)]),
+        activations=np.array(
+            [0, *(list(ACTIVATIONS).index(name) for name in network.activations), 4]
+        ),
+        likelihood=LIKELIHOODS.index(network.likelihood),
+        factor=network.factor,
+        fixed_scale=network.observation_scale,
+        scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
+        scale_prior=scale_prior,
+        prior_locs=network.prior_locs.numpy(),
+        half_precisions=(0.5 / network.prior_scales.square()).numpy(),
+        log_constant=scale_constant + float(network.log_prior_constant),
+        unnoticed=dtype.type(np.finfo(dtype).eps / 8),
+        block_starts=np.array(starts),
+        block_layers=np.array(layers),
+        block_nodes=np.array(nodes),
+        coordinates=np.array(coordinates),
+        inputs=np.array([places[at][2] for at in coordinates]),
+        piece_starts=np.array(piece_starts),
+        piece_nodes=piece_columns[0],
+        piece_firsts=piece_columns[1],
+        piece_sizes=piece_columns[2],
+        piece_biases=piece_columns[3],
+        counting=np.arange(max(widths)),
+    )
+
+
+def _scale_prior(prior: Distribution | None) -> tuple[NDArray[np.float64], float]:
+    """Write the log density of log(scale), Jacobian included, in the form of the compiled sweep.
+
+    With u = log(s): c0 u + c1 u^2 + c2 s + c3 s^2 + c4 / s + c5 log(1 + c6 s^2), and a constant.
+
+    Raises:
+        NotFeedforward: If the prior is none of those that have this form.
+    """
+    c = np.zeros(7)
+    if prior is None:
+        return c, 0.0
+    values = {name: float(getattr(prior, name)) for name in prior.arg_constraints}
+    c[0] = 1.0  # the Jacobian
+    if isinstance(prior, dist.HalfNormal):
+        c[3] = -0.5 / values["scale"] ** 2
+    elif isinstance(prior, dist.HalfCauchy):
+        c[5], c[6] = -1.0, values["scale"] ** -2
+    elif isinstance(prior, dist.Exponential):
+        c[2] = -values["rate"]
+    elif isinstance(prior, dist.Gamma):
+        c[0] += values["concentration"] - 1
+        c[2] = -values["rate"]
+    elif isinstance(prior, dist.InverseGamma):
+        c[0] -= values["concentration"] + 1
+        c[4] = -values["rate"]
+    elif isinstance(prior, dist.LogNormal):
+        precision = values["scale"] ** -2
+        c[0] += values["loc"] * precision - 1
+        c[1] = -0.5 * precision
+    else:
+        raise NotFeedforward(f"the prior of its observation scale is {type(prior).__name__}")
+    at_one = c[2] + c[3] + c[4] + c[5] * np.log1p(c[6])
+    return c, float(prior.log_prob(torch.ones(()))) - float(at_one)
+
+
+def make_work(plan: Plan, data: Data, num_rows: int) -> Work:
+    """Allocate the memory of one chain."""
+    dtype, columns = data.inputs.dtype, data.labels.shape[1]
+    nodes, widest, num_params = plan.widths[1:].sum(), plan.widths[1:].max(), len(plan.prior_locs)
+    at_once = max(int(np.diff(plan.piece_starts).max()), DELTA_BYTES // (num_rows * dtype.itemsize))
+
+    def empty(*shape: int) -> NDArray[np.floating]:
+        return np.empty(shape, dtype)
+
+    return Work(
+        input_rows=empty(TILE, plan.widths[0]),
+        input_tile=empty(plan.widths[0], TILE),
+        labels=empty(columns, num_rows),
+        pre=empty(nodes, num_rows),
+        act=empty(nodes, num_rows),
+        deltas=empty(min(at_once, len(plan.piece_nodes)), num_rows),
+        log_lik=empty(num_rows),
+        new_log_lik=empty(num_rows),
+        new_pre=empty(num_rows),
+        new_act=empty(num_rows),
+        next_pre=empty(widest, num_rows),
+        moved=np.empty(num_rows, np.uint32),
+        least=empty(num_rows),
+        label_tile=empty(columns, TILE),
+        scratch=empty(TILE),
+        pre_tile=empty(widest, TILE),
+        act_tile=empty(widest, TILE),
+        increments=empty(num_params),
+        candidate=empty(num_params),
+        kept=empty(num_params),
+        state=np.zeros(5, np.int64),
+    )
+
+
+def make_data(network: Network) -> Data:
+    """View the inputs, and put the labels, whatever their type, in the parameters' dtype."""
+    labels = network.labels.reshape(len(network.inputs), -1).to(network.inputs.dtype)
+    return Data(network.inputs.contiguous().numpy(), labels.contiguous().numpy())

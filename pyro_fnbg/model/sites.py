@@ -1,0 +1,296 @@
+"""What a Pyro model consists of: its latent sites, its plates and its observed data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.poutine.subsample_messenger import _Subsample
+from torch import Tensor
+
+from pyro_fnbg.core.layout import Layout, Site
+from pyro_fnbg.model.arguments import described
+from pyro_fnbg.model.lint.observations import check_form, check_values
+from pyro_fnbg.model.supports import (
+    KnownSupport,
+    bijection_of,
+    check_support,
+    is_point_mass,
+    is_real_space,
+    known_support,
+    sampled_support,
+)
+
+__all__ = [
+    "DataPlate",
+    "Model",
+    "ModelSites",
+    "PlateRows",
+    "inspect_model",
+    "prior_draws",
+    "seeded",
+]
+
+Model = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class DataPlate:
+    """Describe a plate that holds observed sites.
+
+    Attributes:
+        name: The plate's name.
+        size: Number of rows of the data.
+        num_rows: Number of rows the model itself takes at a time.
+        is_fixed: Whether the model gives the rows itself.
+        is_sequential: Whether the model loops over the rows.
+    """
+
+    name: str
+    size: int
+    num_rows: int
+    is_fixed: bool
+    is_sequential: bool
+
+    @property
+    def is_subsampled(self) -> bool:
+        """Whether the model asks for a random subset of the rows."""
+        return self.num_rows < self.size and not self.is_fixed
+
+
+@dataclass(frozen=True)
+class ModelSites:
+    """Describe what set-up found in a model.
+
+    Attributes:
+        layout: The latent sites in trace order.
+        constrain: Map from unconstrained to constrained values, for each latent site.
+        real_sites: Latent sites on the whole real space, whose map is the identity.
+        supports: Supports of the latent and the observed sites, as found.
+        observed: Names of the observed sites that count (factors included, masked ones not).
+        plates: The plates that hold observed sites, or are subsampled, by name.
+        latents_in_plate: Latent sites inside each plate, by the plate's name.
+    """
+
+    layout: Layout
+    constrain: dict[str, Any]
+    real_sites: frozenset[str]
+    supports: dict[str, KnownSupport]
+    observed: tuple[str, ...]
+    plates: dict[str, DataPlate] = field(default_factory=dict)
+    latents_in_plate: dict[str, list[str]] = field(default_factory=dict)
+
+    def unconstrain(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Map constrained values to unconstrained ones."""
+        return {name: bijection.inv(values[name]) for name, bijection in self.constrain.items()}
+
+
+class PlateRows(poutine.messenger.Messenger):
+    """Give a plate the rows it must use."""
+
+    def __init__(self, plate: str | None, rows: Tensor | None) -> None:
+        super().__init__()
+        self._plate, self._rows = plate, rows
+
+    def _pyro_sample(self, message: Any) -> None:
+        if self._rows is not None and message["name"] == self._plate:
+            message["value"] = self._rows
+
+
+class _IndexSites(poutine.messenger.Messenger):
+    """Record each plate's size, its rows at a time and whether the model fixed its rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, tuple[int, int, bool]] = {}
+        self.last = ""
+
+    def _pyro_sample(self, message: Any) -> None:
+        fn, self.last = message["fn"], message["name"]
+        if isinstance(fn, _Subsample):
+            fixed = message["value"] is not None
+            rows = fn.subsample_size
+            if rows is None:
+                rows = len(message["value"]) if fixed else fn.size
+            self.found[message["name"]] = (int(fn.size), min(int(rows), int(fn.size)), fixed)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch inside the context and give its stream back untouched."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=list(devices)):
+        torch.manual_seed(seed)
+        yield
+
+
+def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModelSites:
+    """Run the model once from the prior and describe its sites.
+
+    Raises:
+        ValueError: If there is nothing to sample, a latent site cannot be sampled, or the data of
+            an observed site do not fit its distribution; each names the site.
+    """
+    with _IndexSites() as index_sites:
+        try:
+            trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        except NotImplementedError as error:
+            error.add_note(
+                f"at or after site {index_sites.last!r}: FNBG draws from the prior, to start and "
+                "to scale its proposals, so every latent site needs a distribution with sample()"
+            )
+            raise
+        except Exception as error:
+            # Whose words are the model's own, or those of what it calls
+            error.add_note(f"FNBG ran the model with {described(model, args, kwargs)}")
+            raise
+    latents: dict[str, Any] = {}
+    observed: dict[str, Any] = {}
+    for name, site in trace.nodes.items():
+        if site["type"] != "sample" or name in index_sites.found:
+            continue
+        if site["is_observed"]:
+            if not site["infer"].get("_deterministic") and site["mask"] is not False:
+                check_form(site)
+                observed[name] = site
+        else:
+            latents[name] = site
+    _check_latents(latents, observed)
+    supports = {name: known_support(site["fn"]) for name, site in (latents | observed).items()}
+    check_values(observed, supports, lambda: poutine.trace(model).get_trace(*args, **kwargs))
+    sites, constrain = [], {}
+    for name, site in latents.items():
+        constrain[name] = bijection_of(site)
+        value = constrain[name].inv(site["value"])
+        sites.append(Site(name, tuple(value.shape), value.dtype, value.device))
+    in_plate: dict[str, list[str]] = {}
+    for name, site in latents.items():
+        for frame in site["cond_indep_stack"]:
+            in_plate.setdefault(frame.name, []).append(name)
+    plates = _data_plates(observed, index_sites.found)
+    real_sites = frozenset(
+        name for name, site in latents.items() if is_real_space(sampled_support(site["fn"]))
+    )
+    layout = Layout(tuple(sites))
+    if layout.num_params == 0:
+        raise ValueError(f"the latent sites {sorted(latents)} are empty: nothing to sample")
+    return ModelSites(layout, constrain, real_sites, supports, tuple(observed), plates, in_plate)
+
+
+def _data_plates(
+    observed: Mapping[str, Any], index_sites: Mapping[str, tuple[int, int, bool]]
+) -> dict[str, DataPlate]:
+    plates = {}
+    for site in observed.values():
+        for frame in site["cond_indep_stack"]:
+            if frame.name in index_sites:
+                sequential = frame.dim is None
+                plates[frame.name] = DataPlate(
+                    frame.name, *index_sites[frame.name], is_sequential=sequential
+                )
+    for name, found in index_sites.items():
+        plate = DataPlate(name, *found, is_sequential=False)
+        if plate.is_subsampled:
+            plates.setdefault(name, plate)
+    return plates
+
+
+def _check_latents(latents: Mapping[str, Any], observed: Mapping[str, Any]) -> None:
+    if not latents:
+        raise ValueError(
+            "the model has no latent sample site, so there is nothing to sample: "
+            f"its observed sites are {sorted(observed)}"
+        )
+    for name, site in latents.items():
+        if site["fn"].support.is_discrete:
+            raise ValueError(
+                f"latent site {name!r} is discrete ({type(site['fn']).__name__}): FNBG samples "
+                "continuous sites only; sum the site out of the model, or if it is the response, "
+                "pass its data to run()"
+            )
+        if is_point_mass(site["fn"]):
+            raise ValueError(
+                f"latent site {name!r} has all its mass on one value (Delta), so no step can be "
+                f"accepted: write pyro.deterministic({name!r}, value), or give the site data"
+            )
+        if site["value"].dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"latent site {name!r} has values of type {site['value'].dtype}, must be "
+                "torch.float32 or torch.float64: half precision would round steps and log ratios "
+                "away; build the site's distribution from tensors of these types"
+            )
+    if not observed and all(site["mask"] is False for site in latents.values()):
+        raise ValueError(
+            f"masks hide every site of the model, {sorted(latents)} among them: it has no density "
+            "to sample from; unmask the priors or the data"
+        )
+    if not observed:
+        warnings.warn(
+            "the model has no observed data and no factor, so the chain samples the prior of "
+            f"{sorted(latents)}; if one of these is the response, pass its data to run()",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def prior_draws(
+    model: Model,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    sites: ModelSites,
+    plate_rows: PlateRows,
+    num_draws: int,
+) -> Tensor:
+    """Draw unconstrained positions from the prior, shape ``(num_draws, num_params)``.
+
+    The draws double as a check that the structure of the model does not depend on its values.
+
+    Raises:
+        ValueError: If the set of latent sites, the shape or the support of one changes between
+            draws; names the site.
+    """
+    shapes = {site.name: site.shape for site in sites.layout.sites}
+    # One piece of memory: draws that are gathered and then stacked take twice as much
+    some = sites.layout.sites[0]
+    positions = torch.empty(
+        num_draws, sites.layout.num_params, dtype=sites.layout.dtype, device=some.device
+    )
+    for number in range(num_draws):
+        try:
+            with plate_rows:
+                trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        except Exception as error:
+            error.add_note(
+                "the model ran with the same arguments before, at other values of its latent sites "
+                "(data that it can read only once, such as an iterator, are gone by then)"
+            )
+            raise
+        latents = {
+            name: site
+            for name, site in trace.nodes.items()
+            if site["type"] == "sample"
+            and not site["is_observed"]
+            and not isinstance(site["fn"], _Subsample)
+        }
+        changed = sorted(set(latents) ^ set(shapes))
+        if changed:
+            raise ValueError(
+                f"the set of latent sites depends on sampled values: {changed} came or went "
+                "between two runs of the model; FNBG needs the same sites every time"
+            )
+        values = {}
+        for name, site in latents.items():
+            check_support(name, sites.supports[name], site["fn"])
+            values[name] = sites.constrain[name].inv(site["value"])
+            if tuple(values[name].shape) != shapes[name]:
+                raise ValueError(
+                    f"the shape of latent site {name!r} depends on another site or on chance: "
+                    f"unconstrained, it was {shapes[name]} and is now {tuple(values[name].shape)}"
+                )
+        positions[number] = sites.layout.flatten(values)
+    return positions

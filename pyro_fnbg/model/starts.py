@@ -1,0 +1,257 @@
+"""Where a chain starts, and what of it is kept."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from pyro import poutine
+from pyro.infer.autoguide.initialization import InitMessenger
+from torch import Tensor
+
+from pyro_fnbg.core.checks import check_names, is_dense, shown
+from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.model.sites import Model, ModelSites, PlateRows
+from pyro_fnbg.model.supports import is_off_interval, sampled_support
+
+__all__ = [
+    "GivenParams",
+    "check_save_params",
+    "drawn_position",
+    "given_position",
+    "params_by_chain",
+    "sorted_names",
+]
+
+MAX_TRIES = 100
+
+
+class GivenParams(NamedTuple):
+    """Hold the initial values that a user gave, until a chain takes them.
+
+    Pyro sets the values of all chains on one kernel before any worker starts, each a slice of one
+    tensor; values that share no memory with the last are a new statement.
+
+    Attributes:
+        chains: One entry, or one a chain of the run.
+        workers: Number of workers that had been started when the first entry was set.
+    """
+
+    chains: tuple[Mapping[str, Tensor], ...] = ()
+    workers: int = 0
+
+    def add(self, params: Mapping[str, Tensor], workers: int) -> GivenParams:
+        """Add a chain's values to those of the same run's earlier chains, or start anew.
+
+        Raises:
+            TypeError: If they are no mapping.
+        """
+        _check_mapping(params)
+        if self.chains and _share_memory(self.chains[-1], params):
+            return GivenParams((*self.chains, params), self.workers)
+        return GivenParams((params,), workers)
+
+    def for_chain(
+        self, chain: int | None, workers: int, is_afterwards: bool
+    ) -> Mapping[str, Tensor] | None:
+        """Find the values meant for a worker's chain, or for this process where it is None.
+
+        Values of several chains were meant for the workers of one run alone: once as many have
+        been started as there are entries, they are left over from a run that failed. Afterwards,
+        when that run was a success, this process goes where its first chain started.
+        """
+        are_of_last_run = workers - self.workers == len(self.chains)
+        if len(self.chains) <= 1 or (is_afterwards and are_of_last_run):
+            return self.chains[0] if self.chains else None
+        if chain is None or workers - self.workers >= len(self.chains):
+            return None
+        return self.chains[chain]
+
+
+def params_by_chain(
+    initial_params: Mapping[str, Tensor] | None, num_chains: int
+) -> list[Mapping[str, Tensor] | None]:
+    """Split initial values with a dimension for chains into those of each; one chain has none.
+
+    Raises:
+        TypeError: If they are no mapping.
+        ValueError: If a site's do not have an entry for each chain.
+    """
+    if initial_params is None:
+        return [None] * num_chains
+    _check_mapping(initial_params)
+    if num_chains == 1:
+        return [initial_params]
+    for name, value in initial_params.items():
+        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_chains:
+            found = tuple(value.shape) if isinstance(value, Tensor) else shown(value)
+            raise ValueError(
+                f"initial_params[{name!r}] must be a tensor with one entry in front for each of "
+                f"{num_chains} chains, got {found}"
+            )
+    return [
+        {name: value[chain] for name, value in initial_params.items()}
+        for chain in range(num_chains)
+    ]
+
+
+def _check_mapping(initial_params: object) -> None:
+    if not isinstance(initial_params, Mapping):
+        raise TypeError(
+            f"initial_params must map sites to tensors, got {type(initial_params).__name__}"
+        )
+
+
+def sorted_names(save_params: Sequence[str]) -> list[str]:
+    """Return the names of sites whose draws are kept, in order.
+
+    Raises:
+        TypeError: If they are no list of names.
+    """
+    check_names("save_params", save_params, "latent sites")
+    return sorted(save_params)
+
+
+def check_save_params(
+    save_params: Sequence[str] | None, layout: Layout, is_left_over: bool
+) -> None:
+    """Refuse unknown names, and warn of a choice that an earlier ``MCMC`` left on the kernel."""
+    if save_params is None:
+        return
+    names = [site.name for site in layout.sites]
+    unknown = sorted(set(save_params) - set(names))
+    if unknown:
+        raise ValueError(f"save_params names {unknown}, but the latent sites are {names}")
+    if is_left_over:
+        warnings.warn(
+            f"this kernel still keeps the draws of {list(save_params)} alone, as an earlier MCMC "
+            "asked by save_params: use a new kernel, or give MCMC save_params again",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _share_memory(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two dicts hold slices of the same tensors."""
+    values = [(one[name], other[name]) for name in one] if one.keys() == other.keys() else []
+    return bool(values) and all(
+        isinstance(a, Tensor)
+        and isinstance(b, Tensor)
+        and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+        for a, b in values
+    )
+
+
+def given_position(
+    values: Mapping[str, Tensor],
+    sites: ModelSites,
+    density: ModelDensity,
+    rows: Tensor | None,
+) -> Tensor:
+    """Check a user's initial values, which are unconstrained, and flatten them.
+
+    Raises:
+        ValueError: If a site is missing, unknown, of the wrong shape or not finite, or if the
+            position has probability zero on the first batch; names the sites.
+    """
+    expected = {site.name: site.shape for site in sites.layout.sites}
+    types = {site.name: site.dtype for site in sites.layout.sites}
+    missing = [name for name in expected if name not in values]
+    unknown = [name for name in values if name not in expected]
+    if missing or unknown:
+        raise ValueError(
+            f"initial_params must name the latent sites {sorted(expected)}: "
+            f"missing {missing}, unknown {shown(unknown)}"
+        )
+    for name, shape in expected.items():
+        value = values[name]
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"initial_params[{name!r}] must be a tensor, got {type(value).__name__}"
+            )
+        if not is_dense(value) or value.is_complex() or value.dtype is torch.bool:
+            raise ValueError(
+                f"initial_params[{name!r}] must be a dense tensor of real numbers, "
+                f"got {shown(value)} of type {value.dtype}"
+            )
+        if tuple(value.shape) != shape:
+            raise ValueError(
+                f"initial_params[{name!r}] must have the unconstrained shape {shape}, "
+                f"got {tuple(value.shape)}"
+            )
+        if not bool(torch.isfinite(value.to(types[name])).all()):
+            raise ValueError(
+                f"initial_params[{name!r}] must be finite as {types[name]}, got {shown(value)}"
+            )
+    position = sites.layout.flatten(
+        {site.name: values[site.name].to(site.device) for site in sites.layout.sites}
+    )
+    at_fault = _impossible_sites(density, position, rows)
+    if at_fault:
+        raise ValueError(
+            f"initial_params have no finite log density at sites {at_fault}: "
+            "give values of positive probability (in unconstrained space)"
+        )
+    return position
+
+
+def drawn_position(
+    model: Model,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    init_strategy: Callable[..., Any],
+    sites: ModelSites,
+    density: ModelDensity,
+    rows: Tensor | None,
+    plate_rows: PlateRows,
+) -> Tensor:
+    """Draw initial values until their log density on the first batch is finite.
+
+    Raises:
+        ValueError: If none of 100 tries is; names the sites at fault in the last.
+    """
+    at_fault: list[str] = []
+
+    def checked_strategy(site: Any) -> Tensor | None:
+        value = init_strategy(site)
+        if value is not None and not (isinstance(value, Tensor) and value.is_floating_point()):
+            raise TypeError(
+                f"init_strategy must return a floating-point tensor for latent site "
+                f"{site['name']!r}, got {shown(value)}"
+            )
+        return value
+
+    for _ in range(MAX_TRIES):
+        with plate_rows, InitMessenger(checked_strategy):
+            trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+        for name in sites.constrain:
+            fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
+            if is_off_interval(fn, value):
+                raise ValueError(
+                    f"init_strategy gave latent site {name!r} values outside its interval "
+                    f"{sampled_support(fn)}, got {value.tolist()}"
+                )
+        values = sites.unconstrain({n: trace.nodes[n]["value"] for n in sites.constrain})
+        for site in sites.layout.sites:
+            if tuple(values[site.name].shape) != site.shape:
+                raise ValueError(
+                    f"init_strategy gave latent site {site.name!r} the unconstrained shape "
+                    f"{tuple(values[site.name].shape)}, must be {site.shape}"
+                )
+        position = sites.layout.flatten(values)
+        at_fault = _impossible_sites(density, position, rows)
+        if not at_fault and bool(torch.isfinite(position).all()):
+            return position
+    raise ValueError(
+        f"no initial position with a finite log density in {MAX_TRIES} tries; in the last, sites "
+        f"{at_fault} had none: check the data and the priors, or give initial_params"
+    )
+
+
+def _impossible_sites(density: ModelDensity, position: Tensor, rows: Tensor | None) -> list[str]:
+    """Name the sites whose log density is not finite."""
+    terms = density.site_terms(position, rows)
+    return [name for name, term in terms.items() if not bool(torch.isfinite(term).all())]

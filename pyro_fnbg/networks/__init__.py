@@ -1,0 +1,1 @@
+"""Networks: how a model states that it is one, and ``BayesianMLP``."""

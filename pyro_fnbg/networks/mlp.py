@@ -1,0 +1,299 @@
+"""Bayesian neural networks as Pyro models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from torch import Tensor
+
+from pyro_fnbg.core.checks import is_dense, shown
+from pyro_fnbg.networks.mlp_arguments import (
+    checked_activations,
+    checked_likelihood,
+    checked_observation_scale,
+    checked_widths,
+    double_only,
+    per_layer,
+)
+from pyro_fnbg.networks.statement import ACTIVATIONS, Activation, Feedforward
+
+
+class BayesianMLP:
+    """Describe a fully connected network with independent Normal priors as a Pyro model.
+
+    `model(x, y=None)` samples `layer1.weight` (kappa_1, kappa_0), `layer1.bias` (kappa_1,),
+    `layer2.weight` and so on in the dtype and on the device of `x`, then `obs` in the plate `data`
+    of one entry per row, and returns `obs`. The density is exact. Rows are taken by
+    `pyro.subsample`: a handler that gives the plate a shorter index makes `x` and `y` follow, and
+    only those labels' values are checked. Parameters may carry leading draw dimensions.
+
+    Labels are converted, or refused with an error that names `y`:
+
+    - "bernoulli": 0 and 1, of shape (rows,) or (rows, 1).
+    - "categorical": whole numbers 0 to kappa_rho - 1, (rows,) or (rows, 1); or one-hot rows,
+      (rows, kappa_rho).
+    - "normal": finite numbers, (rows,) or (rows, 1) for one output, else (rows, kappa_rho).
+
+    Any real or bool dtype will do. `x` must be finite; a network that overflows gives a NaN log
+    density, which a sampler can reject, and no exception. Source: the model of Papamarkou,
+    "Approximate blocked Gibbs sampling for Bayesian neural networks".
+
+    The arguments can be read from `widths`, `prior_scales`, `prior_locs`, `bias_prior_scales`,
+    `bias_prior_locs`, `activations` (tuples), `likelihood` and `observation_scale`.
+
+    Args:
+        widths: Number of nodes per layer, kappa_0 (inputs) to kappa_rho (outputs), rho >= 1.
+        prior_scale: Standard deviation of the weights' priors: one number, or one per layer.
+        prior_loc: Mean of the weights' priors: one number, or one per layer.
+        bias_prior_scale, bias_prior_loc: The same for biases; None means the weights' values.
+        activation: "sigmoid", "tanh", "relu", "step" (1 above zero, else 0), "identity" or a
+            callable (the model pickles if it does); one for all, or one per hidden layer.
+        likelihood: "bernoulli" (one logit), "categorical" (two or more logits) or "normal"
+            (regression on the outputs as means).
+        observation_scale: Standard deviation of the "normal" likelihood, in the units of `y`: a
+            number, or a scalar Pyro distribution over positive numbers, which is then sampled as
+            the latent site `obs_scale` after the layers, in the distribution's own dtype.
+
+    Attributes:
+        parameter_shapes: Shape of every weight and bias by site name, in trace order.
+
+    Raises:
+        ValueError: An argument, or in a call the shape or value of `x` or `y`, is not allowed.
+        TypeError: In a call, `x` or `y` is no tensor, or one of the wrong kind of dtype; or an
+            activation returns something else than numbers of its argument's shape and dtype.
+
+    Examples:
+        >>> import pyro, torch
+        >>> model = BayesianMLP([2, 3, 4], prior_scale=[1.0, 0.5], activation="tanh")
+        >>> trace = pyro.poutine.trace(model).get_trace(torch.zeros(5, 2))
+        >>> trace.nodes["layer1.weight"]["value"].shape, trace.nodes["obs"]["value"].shape
+        (torch.Size([3, 2]), torch.Size([5]))
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        prior_scale: float | Sequence[float] = 1.0,
+        prior_loc: float | Sequence[float] = 0.0,
+        bias_prior_scale: float | Sequence[float] | None = None,
+        bias_prior_loc: float | Sequence[float] | None = None,
+        activation: Activation | Sequence[Activation] = "sigmoid",
+        likelihood: str = "categorical",
+        observation_scale: float | TorchDistributionMixin = 1.0,
+    ) -> None:
+        self.widths = checked_widths(widths)
+        layers = len(self.widths) - 1
+        self.prior_scales = per_layer("prior_scale", prior_scale, layers)
+        self.prior_locs = per_layer("prior_loc", prior_loc, layers)
+        if bias_prior_scale is None:
+            bias_prior_scale = self.prior_scales
+        if bias_prior_loc is None:
+            bias_prior_loc = self.prior_locs
+        self.bias_prior_scales = per_layer("bias_prior_scale", bias_prior_scale, layers)
+        self.bias_prior_locs = per_layer("bias_prior_loc", bias_prior_loc, layers)
+        self.activations = checked_activations(activation, layers - 1)
+        self.likelihood = checked_likelihood(likelihood, self.widths[-1])
+        self.observation_scale = checked_observation_scale(observation_scale, likelihood)
+        scale = self.observation_scale if isinstance(self.observation_scale, float) else 1.0
+        self._double_only = double_only(
+            prior_scale=self.prior_scales, prior_loc=self.prior_locs, observation_scale=[scale],
+            bias_prior_scale=self.bias_prior_scales, bias_prior_loc=self.bias_prior_locs,
+        )  # fmt: skip
+        self.parameter_shapes: dict[str, tuple[int, ...]] = {}
+        for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths), start=1):
+            self.parameter_shapes[f"layer{layer}.weight"] = (fan_out, fan_in)
+            self.parameter_shapes[f"layer{layer}.bias"] = (fan_out,)
+
+    def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Sample the parameters and the response of each row, or observe `y`."""
+        self._check_inputs(x)
+        if y is not None:
+            self._check_label_shape(y, len(x))
+        parameters = self._sample_parameters(x)
+        scale: float | Tensor | TorchDistributionMixin = self.observation_scale
+        if isinstance(scale, TorchDistributionMixin):
+            scale = pyro.sample("obs_scale", scale)
+        with pyro.plate("data", len(x), device=str(x.device)):
+            batch = pyro.subsample(x, event_dim=1)
+            _check_finite(batch)
+            outputs = self.forward(parameters, batch)
+            if y is not None:
+                y = self._convert_labels(pyro.subsample(y, event_dim=y.dim() - 1), outputs.dtype)
+            # The labels have just been checked; Pyro's own check would add only an exception
+            # where the outputs are NaN, which a sampler should see as a NaN density.
+            response = self._response(outputs, scale, validate=None if y is None else False)
+            value: Tensor = pyro.sample("obs", response, obs=y)
+        return value
+
+    def feedforward(self, x: Tensor, y: Tensor | None = None) -> Feedforward:
+        """State the network's structure, for the fast engines; see `Feedforward`."""
+        layers = [name.removesuffix(".weight") for name in list(self.parameter_shapes)[::2]]
+        is_sampled = isinstance(self.observation_scale, TorchDistributionMixin)
+        scale = "obs_scale" if is_sampled else self.observation_scale
+        return Feedforward(x, layers, self.activations, self.likelihood, scale)
+
+    def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Compute the logits or means of each row.
+
+        Exact and deterministic. Weights (..., kappa_j, kappa_j-1) with biases (..., kappa_j), as
+        of several draws, give outputs (..., rows, kappa_rho).
+
+        Args:
+            parameters: Weights and biases by site name; other names are ignored.
+            x: Inputs of shape (rows, kappa_0), in the parameters' dtype.
+
+        Raises:
+            TypeError: `x` is not a floating-point tensor.
+            ValueError: `x` or a parameter has the wrong shape or dtype, or one is missing.
+
+        Examples:
+            >>> model = BayesianMLP([2, 1], likelihood="bernoulli")
+            >>> draws = {"layer1.weight": torch.ones(10, 1, 2), "layer1.bias": torch.zeros(10, 1)}
+            >>> model.forward(draws, torch.ones(5, 2)).shape
+            torch.Size([10, 5, 1])
+        """
+        self._check_inputs(x)
+        if not isinstance(parameters, Mapping):
+            raise TypeError(f"parameters must map names to tensors, got {shown(parameters)}")
+        shapes = self.parameter_shapes
+        for name, shape in shapes.items():
+            if name not in parameters:
+                raise ValueError(
+                    f"parameters must hold {name!r}, and has only {shown(list(parameters))}"
+                )
+            value = parameters[name]
+            if not isinstance(value, Tensor) or not is_dense(value):
+                raise TypeError(
+                    f"parameters[{name!r}] must be a dense torch tensor, got {shown(value)}"
+                )
+            if value.shape[-len(shape) :] != shape or value.dtype != x.dtype:
+                raise ValueError(
+                    f"parameters[{name!r}] must have last dimensions {shape} and the dtype of x, "
+                    f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
+                )
+        _check_draws({name: parameters[name].shape[: -len(s)] for name, s in shapes.items()})
+        values = x
+        for layer, activation in enumerate((*self.activations, "identity"), start=1):
+            weight, bias = parameters[f"layer{layer}.weight"], parameters[f"layer{layer}.bias"]
+            values = values @ weight.mT + bias.unsqueeze(-2)
+            if isinstance(activation, str):
+                values = ACTIVATIONS[activation](values)
+            else:
+                values = _activated(activation, layer, values)
+        return values
+
+    def _sample_parameters(self, x: Tensor) -> dict[str, Tensor]:
+        parameters = {}
+        for position, (name, shape) in enumerate(self.parameter_shapes.items()):
+            layer, is_bias = divmod(position, 2)
+            loc = (self.bias_prior_locs if is_bias else self.prior_locs)[layer]
+            scale = (self.bias_prior_scales if is_bias else self.prior_scales)[layer]
+            # The numbers were checked in the constructor; `expand` would cost more than filling.
+            prior = dist.Normal(
+                x.new_full(shape, loc), x.new_full(shape, scale), validate_args=False
+            )
+            value = pyro.sample(name, prior.to_event(len(shape)))
+            # A plate around the model leaves a 1 where the plate "data" has its rows.
+            if value.dim() > len(shape) + 1 and value.shape[-len(shape) - 1] == 1:
+                value = value.squeeze(-len(shape) - 1)
+            parameters[name] = value
+        return parameters
+
+    def _response(
+        self, outputs: Tensor, scale: float | Tensor, validate: bool | None
+    ) -> TorchDistributionMixin:
+        several = self.widths[-1] > 1
+        values = outputs if several else outputs.squeeze(-1)
+        if self.likelihood == "bernoulli":
+            response: TorchDistributionMixin = dist.Bernoulli(logits=values, validate_args=validate)
+        elif self.likelihood == "categorical":
+            response = dist.Categorical(logits=values, validate_args=validate)
+        else:
+            if isinstance(scale, Tensor):
+                if scale.dim() == outputs.dim() - 2:  # one scale per draw: make room for the rows
+                    scale = scale.unsqueeze(-1)
+                scale = (scale.unsqueeze(-1) if several else scale).to(outputs)
+            response = dist.Normal(values, scale, validate_args=validate).to_event(int(several))
+        return response
+
+    def _check_inputs(self, x: Tensor) -> None:
+        expected = f"x must be a floating-point torch tensor of shape (rows, {self.widths[0]})"
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{expected}, got {type(x).__name__}: make one of all rows")
+        if not x.is_floating_point() or not is_dense(x):
+            received = x.dtype if is_dense(x) else f"one of {x.layout} on {x.device}"
+            raise TypeError(f"{expected}, got {received}: convert and standardise it")
+        if self._double_only and x.dtype is not torch.float64:
+            raise ValueError(f"x must be in double precision, got {x.dtype}: {self._double_only}")
+        if x.dim() != 2 or x.shape[1] != self.widths[0] or len(x) == 0:
+            raise ValueError(f"{expected}, with at least one row; got {tuple(x.shape)}")
+
+    def _check_label_shape(self, y: Tensor, rows: int) -> None:
+        if not isinstance(y, Tensor) or y.is_complex() or not is_dense(y):
+            received = f"{type(y).__name__}, dtype {getattr(y, 'dtype', None)}"
+            raise TypeError(f"y must be a torch tensor of real or bool dtype, got {received}")
+        allowed = [(rows,), (rows, 1), (rows, self.widths[-1])]
+        if self.likelihood != "categorical":
+            allowed = allowed[2:] if self.widths[-1] > 1 else allowed[:2]
+        if y.shape not in allowed:
+            shapes = " or ".join(map(str, allowed))
+            got = tuple(y.shape)
+            raise ValueError(f"y must have shape {shapes}, got {got}, for the {rows} rows of x")
+
+    def _convert_labels(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        if y.dim() == 2 and y.shape[1] == 1:
+            y = y.squeeze(-1)
+        if self.likelihood == "normal":
+            _require(torch.isfinite(y), y, "finite numbers")
+            return y.to(dtype)
+        labels = y.long()
+        whole = labels == (y if y.is_floating_point() else labels)  # not so for NaN and infinity
+        if y.dim() == 2:
+            binary = whole & ((labels == 0) | (labels == 1))
+            _require(binary.all(-1) & (labels.sum(-1) == 1), y, "one-hot rows")
+            return labels.argmax(-1)
+        classes = 2 if self.likelihood == "bernoulli" else self.widths[-1]
+        valid = whole & (labels >= 0) & (labels < classes)
+        _require(valid, y, f"whole numbers from 0 to {classes - 1}")
+        return labels.to(dtype) if self.likelihood == "bernoulli" else labels
+
+
+def _require(valid: Tensor, y: Tensor, allowed: str) -> None:
+    if not bool(valid.all()):
+        raise ValueError(f"y must hold {allowed}, got {y[~valid][0].tolist()}")
+
+
+def _check_draws(leading: Mapping[str, torch.Size]) -> None:
+    if any(leading.values()):
+        try:
+            torch.broadcast_shapes(*leading.values())
+        except RuntimeError as error:
+            found = {name: tuple(shape) for name, shape in leading.items()}
+            raise ValueError(
+                f"parameters must have the same dimensions for draws in front, got {found}"
+            ) from error
+
+
+def _check_finite(x: Tensor) -> None:
+    # A sum takes a fraction of the network's time, and is finite almost always
+    if not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all()):
+        row = int((~torch.isfinite(x)).any(-1).reshape(-1).nonzero()[0])
+        values = x.reshape(-1, x.shape[-1])[row].tolist()
+        raise ValueError(f"x must hold finite numbers, got {values}")
+
+
+def _activated(activation: Callable[[Tensor], Tensor], layer: int, values: Tensor) -> Tensor:
+    found = activation(values)
+    if not isinstance(found, Tensor) or (found.shape, found.dtype) != (values.shape, values.dtype):
+        is_tensor = isinstance(found, Tensor)
+        received = f"{tuple(found.shape)}, {found.dtype}" if is_tensor else shown(found)
+        raise TypeError(
+            f"activation {shown(activation)} of layer {layer} must return a tensor of its "
+            f"argument's shape and dtype, {tuple(values.shape)}, {values.dtype}; got {received}"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""What is made of draws: ArviZ's groups, estimates, predictions."""

@@ -1,0 +1,268 @@
+"""From a finished run to ArviZ: draws, statistics, data and what the chain targets."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyro
+import torch
+from numpy.typing import NDArray
+from pyro import poutine
+from torch import Tensor
+
+from pyro_fnbg.chains.report import stuck_blocks
+from pyro_fnbg.core.checks import check_flag, shown
+from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.model.rows import observed_values
+from pyro_fnbg.model.sites import seeded
+from pyro_fnbg.results.datasets import check_known, dataset
+from pyro_fnbg.results.estimates import import_arviz
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["to_arviz"]
+
+# Entries of the kernel's report by their names in ArviZ; those of the noise of minibatch decisions
+# are there for minibatches only
+BLOCK_STATS = {
+    "acceptance_rate": "acceptance rate by block",
+    "proposal_scale": "proposal scale by block",
+    "non_finite_candidates": "non-finite candidates",
+}
+BATCH_NOISE = {
+    "log_ratio_sd_across_batches": "standard deviation of the log ratio across batches",
+    "share_reversed_by_another_batch": "share of decisions that another batch would reverse",
+}
+SAMPLE_DIMS = ("chain", "draw")
+
+
+def to_arviz(
+    mcmc: Any,
+    *,
+    coords: Mapping[str, Sequence[Any]] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    observed_data: bool = True,
+) -> Any:
+    r"""Convert a finished run of ``FNBG`` to what the installed ArviZ works on.
+
+    The conversion is exact; whether the draws are is in the attribute ``target``. The draws are
+    not copied, so changing them in place changes those of ``mcmc``.
+
+    ``posterior`` has the constrained draws, ``(chain, draw, *site shape)``, under the sites' names.
+
+    ``sample_stats`` has, for every draw, ``(chain, draw)``:
+
+    - ``acceptance_rate``: mean of min(1, ratio) over the sweep's blocks;
+    - ``layer_acceptance_rate``: the same by layer, with one more dimension ``layer``;
+    - ``batch_log_density``: log density of the draw on the sweep's batch, scaled as in the run. On
+      different batches it differs for one and the same position, so it says little of convergence;
+    - ``lp``: the same number where the chain targets the model's posterior exactly, and left out
+      elsewhere. It is the joint log density of *unconstrained* parameters, log Jacobians included.
+
+    ``chain_stats`` has, of the draws of a chain as a whole:
+
+    - ``acceptance_rate``, ``proposal_scale``, ``non_finite_candidates``: the share of accepted
+      candidates, the final standard deviation of the proposals, and the number of candidates whose
+      log density was NaN or plus infinity, ``(chain, block)``;
+    - with minibatches, ``log_ratio_sd_across_batches`` and ``share_reversed_by_another_batch``:
+      how noisy the decisions are, ``(chain, layer)``.
+
+    ``observed_data`` has the values of the model's observed sites, all rows of them.
+
+    The posterior (and the whole, as ``.attrs``) says in its attributes what the chain targets: the
+    size of batches, the rows, the likelihood's factor and nominal temperature with the measured
+    noise of the decisions, averaged over blocks and chains, the sweeps a draw, whether the run came
+    to its end, the seed and the versions; and in ``stuck_blocks`` the blocks that hardly moved in
+    some chain, if there are any.
+
+    Args:
+        mcmc: A ``MultiChainMCMC``, or a ``pyro.infer.MCMC`` with an ``FNBG`` kernel, after ``run``.
+        coords: Labels along a dimension, by its name.
+        dims: Names of a site's own dimensions, by site; left out, ``site_dim_0`` and so on.
+        observed_data: Whether to run the model, without touching the global random state, to read
+            its data: once, or N / n times if it has a ``subsample_size`` n of its own.
+
+    Returns:
+        An ``arviz.InferenceData`` with ArviZ 0.x, an ``xarray.DataTree`` with ArviZ 1.x.
+
+    Raises:
+        TypeError: If ``mcmc`` is something else or has another kernel, or if ``coords`` or
+            ``dims`` hold something else than lists.
+        RuntimeError: If it has not run to the end yet.
+        ValueError: If ``coords`` or ``dims`` do not fit.
+
+    Example:
+        >>> from pyro.infer import MCMC
+        >>> from pyro_fnbg.networks.mlp import BayesianMLP
+        >>> model = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+        >>> mcmc = MCMC(FNBG(model, batch_size=5), num_samples=8, disable_progbar=True)
+        >>> mcmc.run(torch.randn(20, 2), torch.arange(20) % 2)
+        >>> idata = to_arviz(mcmc)
+        >>> dict(idata["posterior"]["layer1.weight"].sizes)
+        {'chain': 1, 'draw': 8, 'layer1.weight_dim_0': 3, 'layer1.weight_dim_1': 2}
+        >>> idata["sample_stats"]["layer_acceptance_rate"].coords["layer"].values.tolist()
+        ['layer1', 'layer2']
+        >>> idata["posterior"].attrs["nominal_likelihood_temperature"]
+        4.0
+    """
+    _check_run(mcmc)
+    check_flag("observed_data", observed_data)
+    for name, value in (("coords", coords), ("dims", dims)):
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(f"{name} must map names to lists, or be None; got {shown(value)}")
+    reports: list[dict[str, Any]] = mcmc._diagnostics
+    coords, dims = coords or {}, dims or {}
+    samples: Mapping[str, Tensor] = mcmc.get_samples(group_by_chain=True)
+    values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
+    data = _read_data(mcmc) if observed_data else {}
+    check_known("dims", dims, {*values, *data})
+    origin = _origin()
+    attributes = _run_attributes(mcmc, reports) | origin
+    groups = {
+        "posterior": dataset(values, SAMPLE_DIMS, dims, coords).assign_attrs(attributes),
+        "sample_stats": _sample_stats(reports, coords).assign_attrs(origin),
+        "chain_stats": _chain_stats(reports, coords).assign_attrs(origin),
+        "observed_data": dataset(data, (), dims, coords).assign_attrs(origin),
+    }
+    check_known("coords", coords, {dim for group in groups.values() for dim in group.dims})
+    return _assemble({name: group for name, group in groups.items() if group}, attributes)
+
+
+def _check_run(mcmc: Any) -> None:
+    """Check that this is the finished run of an ``FNBG`` kernel."""
+    if not hasattr(mcmc, "kernel") or not hasattr(mcmc, "get_samples"):
+        raise TypeError(
+            "mcmc must be an MCMC that has run with an FNBG kernel and kept its draws, "
+            f"got {type(mcmc).__name__}"
+        )
+    if not isinstance(mcmc.kernel, FNBG):
+        raise TypeError(
+            f"mcmc must be a run of the kernel FNBG, got one of {type(mcmc.kernel).__name__}; "
+            "ArviZ 0.x converts Pyro's own kernels with arviz.from_pyro"
+        )
+    # Pyro has reports of the first chains, but no draws, of a run that broke off
+    reports = mcmc._diagnostics
+    if getattr(mcmc, "_samples", ()) is None or not reports or not all(reports):
+        raise RuntimeError("mcmc has no finished run to convert: call mcmc.run(...) first")
+    # Chains of a run share its seed and number themselves, unless one began a stream of its own
+    if any(
+        two["chain"] > 0 and not (two["seed"] == one["seed"] and two["chain"] > one["chain"])
+        for one, two in pairwise(reports)
+    ):
+        raise RuntimeError(
+            "the last run of mcmc broke off: it left the draws of an earlier run with reports of "
+            "its own; call mcmc.run(...) again"
+        )
+
+
+def _sample_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
+    """Gather what the chains know of every draw."""
+    found = {
+        name: np.stack([report["sample_stats"][name] for report in reports])
+        for name in reports[0]["sample_stats"]
+    }
+    temperature = reports[0]["nominal likelihood temperature"]
+    if not _is_minibatch(reports[0]) and math.isclose(temperature, 1.0):
+        found["lp"] = found["batch_log_density"]
+    dims = {"layer_acceptance_rate": ["layer"]}
+    return dataset(found, SAMPLE_DIMS, dims, {**coords, "layer": reports[0]["layers"]})
+
+
+def _chain_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
+    """Gather what is known of the draws of each chain as a whole, by block and by layer."""
+    layers, blocks = reports[0]["layers"], list(reports[0]["proposal scale by block"])
+    noise = BATCH_NOISE if _is_minibatch(reports[0]) else {}
+    # The report lists the non-finite candidates of those blocks that have any
+    found = {
+        name: np.array([[report[key].get(block, 0) for block in blocks] for report in reports])
+        for name, key in BLOCK_STATS.items()
+    } | {
+        name: np.array([[report[key][layer] for layer in layers] for report in reports])
+        for name, key in noise.items()
+    }
+    dims = dict.fromkeys(BLOCK_STATS, ["block"]) | dict.fromkeys(noise, ["layer"])
+    return dataset(found, ("chain",), dims, {**coords, "layer": layers, "block": blocks})
+
+
+def _is_minibatch(report: Mapping[str, Any]) -> bool:
+    """Whether a sweep sees part of the rows: only then there is batch noise to report."""
+    return all(key in report for key in BATCH_NOISE.values())
+
+
+def _run_attributes(mcmc: Any, reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Say what the chains target, in values that every file format can hold."""
+    first = reports[0]
+    noise = {
+        name: float(np.mean([report[key]["all"] for report in reports]))
+        for name, key in BATCH_NOISE.items()
+        if _is_minibatch(first)
+    }
+    blocks = dict.fromkeys(block for block, _ in stuck_blocks(reports))
+    stuck = {"stuck_blocks": ", ".join(blocks)} if blocks else {}
+    return {
+        "target": first["target"],
+        "batch_size": int(first["batch size"]),
+        "num_rows": int(first["number of rows"]),
+        "likelihood_factor": float(first["likelihood factor"]),
+        "nominal_likelihood_temperature": float(first["nominal likelihood temperature"]),
+        **noise,
+        **stuck,
+        "warmup_steps": int(mcmc.warmup_steps),
+        "thin": int(first["thin"]),
+        "is_complete": int(getattr(mcmc, "is_complete", True)),
+        # As text, since it may exceed a file's integers. There are several where a hook drew random
+        # numbers between chains.
+        "seed": ", ".join(dict.fromkeys(str(report["seed"]) for report in reports)),
+        "random_streams": ", ".join(str(report["chain"]) for report in reports),
+    }
+
+
+def _origin() -> dict[str, str]:
+    """Say when and with what the groups were made, under ArviZ's names."""
+    own = version("pyro-fnbg")
+    return {
+        "created_at": datetime.now(UTC).isoformat(),
+        "creation_library": "pyro_fnbg",
+        "creation_library_version": own,
+        "inference_library": "pyro_fnbg",
+        "inference_library_version": own,
+        "pyro_version": str(pyro.__version__),
+        "torch_version": str(torch.__version__),
+    }
+
+
+def _read_data(mcmc: Any) -> dict[str, NDArray[Any]]:
+    """Read the values of the model's observed sites, all rows of them."""
+    args, kwargs = mcmc._args, mcmc._kwargs
+    try:
+        # As in the run: no outer handlers, and no validation of values or of the prior's draws
+        with (
+            seeded(0),
+            torch.no_grad(),
+            poutine.block(),
+            pyro.validation_enabled(False),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # the run has given the same warnings
+            found = observed_values(mcmc.kernel.model, args, kwargs)
+    except Exception as error:
+        error.add_note("to_arviz ran the model to read its data; observed_data=False leaves it out")
+        raise
+    return {name: value.detach().cpu().numpy() for name, value in found.items()}
+
+
+def _assemble(groups: dict[str, Any], attributes: dict[str, Any]) -> Any:
+    """Put the groups into what the installed ArviZ works on."""
+    if int(version("arviz").partition(".")[0]) >= 1:
+        import xarray as xr
+
+        return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **groups})
+    return import_arviz().InferenceData(attrs=attributes, **groups)

@@ -1,0 +1,483 @@
+"""What is special about the fused engine: its own arithmetic, its tiles, its cache on disk."""
+
+import ast
+import hashlib
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numba
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from pyro_fnbg import BayesianMLP
+from pyro_fnbg.core.noise import ChainKey, sweep_noise
+from pyro_fnbg.engines import compiled, fused, memory
+from pyro_fnbg.engines.fused.elementwise import (
+    _exp,
+    _log,
+    activate,
+    add_products,
+    log_likelihood,
+    sum_of_changes,
+    total_of,
+)
+from pyro_fnbg.engines.fused.memory import TILE
+from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS, Feedforward
+from support.engines import start
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = [np.float32, np.float64]
+
+
+@pytest.fixture(autouse=True)
+def _as_under_mcmc():
+    """Switch distributions' own checks off, as Pyro's MCMC does."""
+    with pyro.validation_enabled(False):
+        yield
+
+
+# --- Arithmetic ----------------------------------------------------------------------------------
+
+
+@numba.njit
+def exp_of(values, found):
+    for i in range(len(values)):
+        found[i] = _exp(values[i])
+
+
+@numba.njit
+def log_of(values, found):
+    for i in range(len(values)):
+        found[i] = _log(values[i])
+
+
+@numba.njit
+def activation_of(code, values, found):
+    activate(code, values, found)
+
+
+@numba.njit
+def likelihood_of(code, outputs, first, start, labels, label_start, scale, factor, sums, target):
+    log_likelihood(code, outputs, first, start, labels, label_start, scale, factor, sums, target)
+
+
+@numba.njit
+def products_added(weights, inputs, source, first, start, target):
+    add_products(weights, inputs, source, first, start, target)
+
+
+@numba.njit
+def sums_of(new, old, index):
+    return sum_of_changes(new, old, index), total_of(new)
+
+
+def compute(function, *args):
+    """Call a function of a row and a result, the row last."""
+    *before, values = args
+    found = np.full_like(values, -77.0)
+    function(*before, values, found)
+    return found
+
+
+def ulps(found, exact, kind):
+    """Distance of numbers from extended precision, in units of the last place."""
+    exact = np.asarray(exact, np.longdouble)
+    return np.abs(found - exact) / np.spacing(np.abs(exact.astype(kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exp_is_right_to_a_few_units_in_the_last_place(kind):
+    top = 87.0 if kind is np.float32 else 700.0
+    values = np.linspace(-top, top, 200_001).astype(kind)
+    values = np.concatenate([values, np.linspace(-1, 1, 10_001).astype(kind)])
+    assert ulps(compute(exp_of, values), np.exp(values.astype(np.longdouble)), kind).max() < 2
+    assert compute(exp_of, np.zeros(1, kind))[0] == 1.0
+    # beyond, clipped: neither infinity nor denormal numbers
+    least, most, unknown = compute(exp_of, np.array([-np.inf, np.inf, np.nan], kind))
+    assert 0 < least < 1e-37
+    assert least >= np.finfo(kind).tiny
+    assert 1e37 < most < np.inf
+    assert np.isnan(unknown)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_log_is_right_to_a_few_units_in_the_last_place(kind):
+    ends = np.log(np.finfo(kind).tiny) + 1, np.log(np.finfo(kind).max) - 1
+    values = np.exp(np.linspace(*ends, 200_001)).astype(kind)
+    values = np.concatenate([values, np.linspace(0.5, 2.0, 10_001).astype(kind)])
+    assert ulps(compute(log_of, values), np.log(values.astype(np.longdouble)), kind).max() < 3
+    assert compute(log_of, np.ones(1, kind))[0] == 0.0
+    assert not np.isfinite(compute(log_of, np.array([np.inf, np.nan], kind))).any()
+    assert np.isnan(compute(log_of, np.array([np.nan], kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name, kind):
+    """Against torch: exact where nothing is rounded, else within a few epsilon."""
+    top = 80.0 if kind is np.float32 else 600.0
+    values = np.concatenate([np.linspace(-top, top, 10_001), np.linspace(-2, 2, 1_001), [0.0]])
+    values = values.astype(kind)
+    code = list(ACTIVATIONS).index(name)
+    found = compute(activation_of, code, values)
+    exact = ACTIVATIONS[name](torch.from_numpy(values).double()).numpy()
+    allowed = {"sigmoid": 6 * exact, "tanh": 4.0}.get(name, 0.0) * np.finfo(kind).eps
+    assert (np.abs(found - exact) <= allowed).all()
+    extreme = np.array([np.inf, -np.inf, np.nan], kind)
+    found = compute(activation_of, code, extreme)
+    exact = ACTIVATIONS[name](torch.from_numpy(extreme)).numpy()
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-37)
+
+
+def exact_likelihood(name, outputs, labels, scale):
+    """Score rows in double precision by torch; outputs (nodes, rows), labels (columns, rows)."""
+    outputs, labels = torch.from_numpy(outputs).double(), torch.from_numpy(labels).double()
+    if name == "bernoulli":
+        return -binary_cross_entropy_with_logits(outputs[0], labels[0], reduction="none").numpy()
+    if name == "categorical":
+        return torch.distributions.Categorical(logits=outputs.T).log_prob(labels[0]).numpy()
+    return torch.distributions.Normal(outputs, scale).log_prob(labels).sum(0).numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spread", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_likelihoods(name, spread, kind):
+    """Against torch's distributions, from an offset in both arrays, times a factor."""
+    rng, n = np.random.default_rng(1), 300
+    nodes = {"bernoulli": 1, "categorical": 5, "normal": 3}[name]
+    columns = nodes if name == "normal" else 1
+    outputs = (spread * rng.standard_normal((nodes + 2, n + 7))).astype(kind)
+    labels = rng.standard_normal((columns, n + 3)).astype(kind)
+    if name != "normal":
+        labels = rng.integers(0, max(nodes, 2), (columns, n + 3)).astype(kind)
+    found, sums = np.empty(n, kind), np.empty(n, kind)
+    code = LIKELIHOODS.index(name)
+    likelihood_of(code, outputs, 2, 5, labels, 3, 0.7, 2.5, sums, found)
+    exact = exact_likelihood(name, outputs[2:, 5 : 5 + n], labels[:, 3 : 3 + n], 0.7)
+    # Rounding of logits, not of their differences, is what a score can be off by
+    size = np.maximum(np.abs(outputs[2:, 5 : 5 + n]).max(0), np.abs(exact)) + 1
+    assert (np.abs(found - 2.5 * exact) <= 20 * np.finfo(kind).eps * size).all()
+    outputs[2, 5] = np.nan
+    likelihood_of(code, outputs, 2, 5, labels, 3, 0.7, 2.5, sums, found)
+    assert np.isnan(found[0])
+    assert np.isfinite(found[1:]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 5, 9])
+def test_products_are_added(number, kind):
+    """Four weights at a time and what is left; rows picked by number, columns from an offset."""
+    rng = np.random.default_rng(2)
+    weights = rng.standard_normal(number).astype(kind)
+    inputs = rng.permutation(10)[:number]
+    source, target = rng.standard_normal((12, 40)).astype(kind), np.ones(31, kind)
+    products_added(weights, inputs, source, 2, 6, target)
+    exact = 1 + weights.astype(np.float64) @ source[2 + inputs, 6:37].astype(np.float64)
+    np.testing.assert_allclose(target, exact, rtol=0, atol=30 * np.finfo(kind).eps)
+
+
+def test_sums_are_in_double_precision():
+    """The terms' own type would lose what a block changes beside what the other rows hold."""
+    rng, index = np.random.default_rng(3), np.array([2, 5, 6, 11, 40], np.uint32)
+    old = rng.standard_normal(50).astype(np.float32)
+    new = rng.standard_normal(5).astype(np.float32)
+    new[0] = old[2] = 2.0**24
+    changes, total = sums_of(new, old, index)
+    exact = [float(a) - float(b) for a, b in zip(new, old[index], strict=True)]
+    assert changes == pytest.approx(math.fsum(exact), abs=1e-12)
+    assert total == pytest.approx(math.fsum(map(float, new)), abs=1e-8)
+    assert np.float32(total) - np.float32(2.0**24) != total - 2.0**24
+
+
+# --- Against the model ---------------------------------------------------------------------------
+
+
+def compare(model, x, y, sweeps=20, scale=0.4, **options):
+    """Set the engine up, run it in double precision beside the model, and return its run."""
+    run = start("fused", model, x, y, **options)
+    size = len(run.position), run.partition.num_blocks
+    noise = [sweep_noise(ChainKey(5, 0), k, *size) for k in range(sweeps)]
+    z, log_u = torch.stack([n.z for n in noise])[None], torch.stack([n.log_u for n in noise])[None]
+    scales = torch.full((1, size[1]), scale, dtype=torch.float64)
+    rows = None
+    if run.batches.rows(0) is not None:
+        rows = torch.stack([run.batches.rows(k) for k in range(sweeps)])[None]
+    arguments = run.position[None], rows, z, log_u, scales
+    results = run.engine.sweeps(*arguments)
+    trace = TraceEngine(ModelDensity(model, (x, y), {}, run.sites, run.plan), run.partition)
+    expected = trace.sweeps(*arguments)
+    assert torch.equal(results.accepted, expected.accepted)
+    assert torch.equal(results.positions, expected.positions)
+    torch.testing.assert_close(results.log_ratios, expected.log_ratios, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(results.log_densities, expected.log_densities, rtol=1e-9, atol=1e-9)
+    assert 0 < results.accepted.sum() < results.accepted.numel()
+    return run, arguments, results
+
+
+def double(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def number(value):
+    return torch.tensor(value, dtype=torch.float64)
+
+
+PRIORS = [
+    dist.HalfNormal(number(0.8)),
+    dist.HalfCauchy(number(1.7)),
+    dist.Exponential(number(2.3)),
+    dist.Gamma(number(2.5), number(1.3)),
+    dist.InverseGamma(number(3.0), number(2.0)),
+    dist.LogNormal(number(0.3), number(0.6)),
+]
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
+def test_priors_of_the_observation_scale(prior):
+    """Log densities, constants and Jacobian included, and ratios of the scale's block."""
+    model = BayesianMLP([2, 1], likelihood="normal", observation_scale=prior)
+    run, _, results = compare(model, double(9, 2), double(9), likelihood_scale=0.3)
+    assert run.partition.blocks[-1].index == (3,)
+    assert 0 < results.accepted[..., -1].sum() < 20
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        dist.Weibull(number(1.0), number(2.0)),
+        dist.Uniform(number(0.1), number(3.0)),
+        dist.Chi2(number(3.0)),
+        dist.TransformedDistribution(
+            dist.Normal(number(0.0), number(1.0)), [dist.transforms.ExpTransform()]
+        ),
+    ],
+    ids=["Weibull", "Uniform", "Chi2", "TransformedDistribution"],
+)
+def test_other_priors_of_the_observation_scale_are_refused(prior):
+    model = BayesianMLP([2, 1], likelihood="normal", observation_scale=prior)
+    x, y = double(9, 2), double(9)
+    named = f"the prior of its observation scale is {type(prior).__name__}"
+    with pytest.raises(ValueError, match=f"engine='fused' cannot run this model: {named}"):
+        start("fused", model, x, y)
+    assert start("feedforward", model, x, y).engine.name == "feedforward"
+
+
+@pytest.mark.parametrize("rows", [1, 2, TILE - 1, TILE, TILE + 1, 2 * TILE + 77])
+@pytest.mark.parametrize("blocks", ["node", "layer"])
+def test_rows_beyond_a_tile(rows, blocks):
+    """Fewer than a tile, whole tiles and what is left; widths around the groups of four."""
+    x, y = double(rows, 5), torch.randint(0, 5, (rows,))
+    model = BayesianMLP([5, 6, 9, 4, 5], activation=["tanh", "relu", "sigmoid"])
+    compare(model, x, y, blocks=blocks, sweeps=4, scale=0.2, likelihood_scale=min(1.0, 40 / rows))
+
+
+@pytest.mark.parametrize("batch_size", [1, TILE + 3])
+def test_batches_beyond_a_tile(batch_size):
+    x, y = double(2 * TILE, 3), double(2 * TILE, 2)
+    model = BayesianMLP([3, 6, 2], activation="tanh", likelihood="normal")
+    factor = min(1.0, 20 / batch_size)
+    compare(model, x, y, batch_size=batch_size, likelihood_scale=factor, parts={1: 2})
+
+
+def test_networks_wider_and_narrower_than_their_inputs():
+    x, y = double(20, 1), torch.randint(0, 2, (20,))
+    compare(BayesianMLP([1, 13, 1, 11, 2], activation="tanh"), x, y)
+    x = double(20, 17)
+    compare(BayesianMLP([17, 2, 2]), x, y, parts={1: 5})
+
+
+def test_data_that_are_not_contiguous():
+    """Transposed and strided views, and labels of another dtype."""
+    x, y = double(3, 40).T[::2], torch.randint(0, 2, (40, 3), dtype=torch.int8)[::2, 1]
+    assert not x.is_contiguous()
+    assert not y.is_contiguous()
+    compare(BayesianMLP([3, 4, 2]), x, y, batch_size=7)
+    compare(BayesianMLP([3, 4, 1], likelihood="bernoulli"), x, y.bool())
+    outputs = double(2, 20).T
+    assert not outputs.is_contiguous()
+    compare(BayesianMLP([3, 4, 2], likelihood="normal"), x, outputs)
+
+
+class Unbiased:
+    """Layers with and without biases: the names given, of the three."""
+
+    def __init__(self, *biased):
+        self.biased = biased
+
+    def __call__(self, x, y):
+        values = x
+        for layer, fan_in, fan_out in (("a", 3, 4), ("b", 4, 5), ("c", 5, 2)):
+            prior = dist.Normal(x.new_zeros(fan_out, fan_in), 1.5).to_event(2)
+            values = values @ pyro.sample(f"{layer}.weight", prior).mT
+            if layer in self.biased:
+                prior = dist.Normal(x.new_ones(fan_out), 0.5).to_event(1)
+                values = values + pyro.sample(f"{layer}.bias", prior)
+            values = values if layer == "c" else values.tanh()
+        with pyro.plate("data", len(x)):
+            logits = pyro.subsample(values, event_dim=1)
+            pyro.sample("y", dist.Categorical(logits=logits), obs=pyro.subsample(y, event_dim=0))
+
+    def feedforward(self, x, y):
+        return Feedforward(x, ["a", "b", "c"], ["tanh", "tanh"], "categorical")
+
+
+@pytest.mark.parametrize("blocks", ["node", "layer", "site"])
+@pytest.mark.parametrize("biased", [(), ("a",), ("b",), ("c",), ("a", "c")])
+def test_layers_without_biases(biased, blocks):
+    x, y = double(20, 3), torch.randint(0, 2, (20,))
+    compare(Unbiased(*biased), x, y, blocks=blocks, batch_size=9)
+
+
+@pytest.mark.parametrize("options", [{"parts": {1: 3}}, {"blocks": "layer"}, {"blocks": "site"}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_first_layer_increments_in_pieces_are_the_same_bit_for_bit(options, dtype, monkeypatch):
+    """Where they do not all fit in memory, they are computed when their blocks come up."""
+    x, y = torch.randn(TILE + 30, 7, dtype=dtype), torch.randint(0, 3, (TILE + 30,))
+    run = start("fused", BayesianMLP([7, 5, 3]), x, y, likelihood_scale=0.1, **options)
+    size = len(run.position), run.partition.num_blocks
+    noise = [sweep_noise(ChainKey(5, 0), k, *size) for k in range(10)]
+    z, log_u = torch.stack([n.z for n in noise])[None], torch.stack([n.log_u for n in noise])[None]
+    arguments = run.position[None], None, z, log_u, torch.full((1, size[1]), 0.1).double()
+    whole = run.engine.sweeps(*arguments)
+    pieces, held = len(run.engine._plan.piece_nodes), len(run.engine._works[0].deltas)
+    assert held == pieces > 1
+    assert 0.05 < whole.accepted.double().mean() < 0.95
+    at_least = int(np.diff(run.engine._plan.piece_starts).max())
+    for at_once in (1, 2, 4, pieces - 1):
+        # of memory for all rows, and half a row's besides
+        monkeypatch.setattr(memory, "DELTA_BYTES", int((at_once + 0.5) * len(x) * x.itemsize))
+        run.engine._works.clear()
+        again = run.engine.sweeps(*arguments)
+        assert len(run.engine._works[0].deltas) == max(at_once, at_least)
+        for one, other in zip(again, whole, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_memory_is_made_anew_for_batches_of_another_size():
+    """And the results do not depend on what was in it."""
+    x, y = double(40, 3), torch.randint(0, 2, (40,))
+    run, arguments, results = compare(BayesianMLP([3, 4, 2]), x, y)
+    position, _, z, log_u, scales = arguments
+    rows = torch.arange(9).expand(1, 20, 9)
+    run.engine.sweeps(position, rows, z, log_u, scales)
+    assert len(run.engine._works[0].log_lik) == 9
+    again = run.engine.sweeps(*arguments)
+    for memory_of_chain in run.engine._works:
+        for values in memory_of_chain:
+            values.fill(77)
+    for other in (again, run.engine.sweeps(*arguments)):
+        for one, expected in zip(other, results, strict=True):
+            assert torch.equal(one, expected)
+
+
+def test_arguments_are_left_as_they_are():
+    x, y = double(12, 3), torch.randint(0, 2, (12,))
+    run, arguments, _ = compare(BayesianMLP([3, 4, 2]), x, y, batch_size=5)
+    before = [part.clone() for part in arguments]
+    run.engine.sweeps(*arguments)
+    assert all(torch.equal(one, other) for one, other in zip(arguments, before, strict=True))
+
+
+# --- Compilation and its cache -------------------------------------------------------------------
+
+
+def test_a_long_compilation_says_so_and_a_short_one_does_not(monkeypatch, capsys):
+    monkeypatch.setattr(fused, "PATIENCE", 0.05)
+    with fused._message_while_compiling("torch.float32"):
+        time.sleep(0.5)
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("pyro_fnbg: compiling the fused engine for torch.float32")
+    assert found.err.count("\n") == 1
+    with fused._message_while_compiling("torch.float32"):
+        pass
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_message_is_given_up_if_compilation_fails(monkeypatch, capsys):
+    monkeypatch.setattr(fused, "PATIENCE", 0.05)
+    with pytest.raises(ZeroDivisionError), fused._message_while_compiling("torch.float32"):
+        raise ZeroDivisionError
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def compiled_sources():
+    """Names of the engines' modules whose text decides what is compiled.
+
+    Those that have compiled functions, and those that these import: their constants and tuples are
+    compiled in.
+    """
+    folder, found = Path(compiled.__file__).parent, set()
+    for path in folder.glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        decorators = {
+            ast.unparse(call.func if isinstance(call, ast.Call) else call)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            for call in node.decorator_list
+        }
+        if decorators & {"compiled", "njit", "numba.njit", "overload", "intrinsic"}:
+            imported = {
+                node.module
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyro_fnbg")
+            }
+            found |= {path.name} | {
+                f"{module.removeprefix('pyro_fnbg.engines.fused.')}.py" for module in imported
+            }
+    return found
+
+
+def test_cache_on_disk_follows_every_source_of_the_compiled_code():
+    """Numba itself looks at one file and at a function's closure: the others enter by that."""
+    sources = compiled_sources()
+    assert {"compiled.py", "elementwise.py", "memory.py"} <= sources
+    assert set(compiled._SOURCES) == sources
+    folder = Path(compiled.__file__).parent
+    text = b"".join(folder.joinpath(name).read_bytes() for name in compiled._SOURCES)
+    closure = [cell.cell_contents for cell in compiled.run_sweeps.py_func.__closure__]
+    assert hashlib.sha256(text).hexdigest() in closure
+
+
+IN_ANOTHER_PROCESS = """
+import torch
+from pyro_fnbg import BayesianMLP, FNBG
+from pyro_fnbg.engines.fused.compiled import run_sweeps
+
+kernel = FNBG(BayesianMLP([2, 2, 2]), engine="fused")
+kernel.setup(0, torch.randn(9, 2), torch.randint(0, 2, (9,)))
+stats = run_sweeps.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.slow  # compiles twice, from nothing
+def test_later_processes_find_the_compiled_code_until_a_source_changes(tmp_path):
+    shutil.copytree(ROOT / "pyro_fnbg", tmp_path / "pyro_fnbg")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    found = []
+    for changed in ("", "", "elementwise.py", ""):
+        if changed:
+            path = tmp_path / "pyro_fnbg" / "engines" / "fused" / changed
+            path.write_text(path.read_text(encoding="utf-8") + "\n# A change\n", encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-c", IN_ANOTHER_PROCESS],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=300,
+        )  # fmt: skip
+        found.append((done.stdout.strip(), "compiling the fused engine" in done.stderr))
+    compiles, reads = ("0 1", True), ("1 0", False)
+    assert found == [compiles, reads, compiles, reads]

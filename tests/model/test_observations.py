@@ -1,0 +1,124 @@
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+
+from pyro_fnbg.model.lint.observations import check_form, check_values
+from pyro_fnbg.model.sites import inspect_model
+
+N = 20
+X, Y = torch.randn(N, 3), torch.randn(N)
+
+
+def observe(fn, value, plate=None, dim=None, mask=True):
+    """Inspect a model with one observed site, as under MCMC: Pyro's own checks off."""
+
+    def model():
+        pyro.sample("loc", dist.Normal(0.0, 1.0))
+        with poutine.mask(mask=mask):
+            if plate is None:
+                pyro.sample("y", fn, obs=value)
+            else:
+                with pyro.plate("data", plate, dim=dim):
+                    pyro.sample("y", fn, obs=value)
+
+    with pyro.validation_enabled(False):
+        return inspect_model(model, (), {})
+
+
+MEAN = X @ torch.ones(3, 1)
+
+DOUBLED = {
+    "column of data": (dist.Normal(MEAN.squeeze(-1), 1.0), Y.unsqueeze(-1), N, None),
+    "column of data, no plate": (dist.Normal(MEAN.squeeze(-1), 1.0), Y.unsqueeze(-1), None, None),
+    "forgotten squeeze": (dist.Normal(MEAN, 1.0), Y, N, None),
+    "forgotten squeeze, event": (dist.Normal(MEAN, 1.0).to_event(1), Y, N, None),
+    "forgotten squeeze, all events": (dist.Normal(MEAN, 1.0).to_event(2), Y, None, None),
+    "plate on the wrong dimension": (dist.Normal(MEAN.squeeze(-1), 1.0), Y, N, -2),
+    "column of labels": (
+        dist.Categorical(logits=X),
+        torch.randint(0, 3, (N, 1)),
+        N,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("fn", "value", "plate", "dim"), DOUBLED.values(), ids=DOUBLED)
+def test_rows_that_would_count_more_than_once_are_refused_with_both_shapes(fn, value, plate, dim):
+    with pytest.raises(ValueError, match=r"'y' has data of shape .*20.* batch shape .*20"):
+        observe(fn, value, plate, dim)
+
+
+SOUND = {
+    "vector": (dist.Normal(MEAN.squeeze(-1), 1.0), Y, N, None),
+    "no plate": (dist.Normal(MEAN.squeeze(-1), 1.0), Y, None, None),
+    "scalar distribution": (dist.Normal(0.0, 1.0), Y, N, None),
+    "scalar distribution, no plate": (dist.Normal(0.0, 1.0), Y, None, None),
+    "scalar datum": (dist.Normal(MEAN.squeeze(-1), 1.0), torch.tensor(1.0), N, None),
+    "events": (dist.Normal(X, 1.0).to_event(1), X + 1, N, None),
+    "all events": (dist.Normal(X, 1.0).to_event(2), X + 1, None, None),
+    "columns undeclared": (dist.Normal(X, 1.0), X + 1, N, -2),
+    "multivariate": (dist.MultivariateNormal(X, torch.eye(3)), X + 1, N, None),
+    "one-hot": (
+        dist.OneHotCategorical(logits=X),
+        torch.eye(3)[torch.randint(0, 3, (N,))],
+        N,
+        None,
+    ),
+    "labels": (dist.Categorical(logits=X), torch.randint(0, 3, (N,)), N, None),
+    "byte labels": (dist.Categorical(logits=X), torch.randint(0, 3, (N,)).byte(), N, None),
+    "masked distribution": (dist.Normal(X, 1.0).to_event(1).mask(Y > 0), X + 1, N, None),
+}
+
+
+@pytest.mark.parametrize(("fn", "value", "plate", "dim"), SOUND.values(), ids=SOUND)
+def test_data_that_fit_pass(fn, value, plate, dim):
+    assert observe(fn, value, plate, dim).observed == ("y",)
+
+
+HOLED = Y.index_fill(0, torch.tensor([4]), torch.nan)
+LABELS = torch.tensor([0.0, 1.0] * 10)
+OUTSIDE = {
+    "signs": (dist.Bernoulli(0.5), 2 * LABELS - 1, "10 of 20 .*the first is -1.0"),
+    "one and two": (dist.Bernoulli(0.5), LABELS + 1, "the first is 2.0"),
+    "label too large": (
+        dist.Categorical(torch.ones(3)),
+        torch.arange(N) % 4,
+        "5 of 20 .*the first is 3",
+    ),
+    "half a label": (dist.Categorical(torch.ones(3)), LABELS + 0.5, "the first is 0.5"),
+    "negative count": (dist.Poisson(2.0), -LABELS, "10 of 20 .*the first is -1.0"),
+    "negative scale": (dist.Gamma(2.0, 2.0), Y.abs() - 9, "20 of 20"),
+    "not a number": (
+        dist.Normal(0.0, 1.0),
+        Y.where(Y < 9, Y).index_fill(0, torch.tensor([4]), torch.nan),
+        "1 of 20 .*the first is nan",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fn", "value", "words"), OUTSIDE.values(), ids=OUTSIDE)
+def test_values_off_the_support_are_named(fn, value, words):
+    with pytest.raises(ValueError, match=f"'y' has {'' if words[0].isdigit() else '.*'}{words}"):
+        observe(fn, value, N)
+
+
+def test_masked_values_may_be_anything():
+    value, keep = Y.clone(), torch.ones(N, dtype=torch.bool)
+    value[3], keep[3] = torch.nan, False
+    observe(dist.Normal(0.0, 1.0), value, N, mask=keep)
+    observe(dist.Normal(0.0, 1.0).expand([N]).mask(keep), value, N)
+
+
+def test_data_that_are_no_tensor_are_left_to_the_distribution():
+    site = {"name": "y", "fn": dist.Normal(0.0, 1.0), "value": 3.0, "mask": None}
+    check_form(site)
+    check_values({"y": site}, {}, lambda: None)
+
+
+def test_whole_numbers_that_a_distribution_cannot_score_are_named():
+    with pytest.raises(TypeError, match=r"'y' must have.*Bernoulli.*torch\.int64.*\.float\(\)"):
+        observe(dist.Bernoulli(logits=torch.zeros(N)), torch.ones(N, dtype=torch.int64), N)
+    observe(dist.Categorical(logits=torch.zeros(N, 3)), torch.ones(N, dtype=torch.uint8), N)
