@@ -9,7 +9,8 @@ import pyro
 import pytest
 import torch
 
-from pyro_fnbg import FNBG, BayesianMLP, chains
+from pyro_fnbg import FNBG, BayesianMLP
+from pyro_fnbg.chains import running as chains
 from pyro_fnbg.chains import setup as run_module
 from pyro_fnbg.chains.running import run_chains, start_chains
 from pyro_fnbg.chains.setup import after, next_sweeps

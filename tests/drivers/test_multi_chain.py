@@ -12,8 +12,10 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, estimates, reports, to_arviz
+from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
+from pyro_fnbg.chains import report as reports
 from pyro_fnbg.chains import setup as run_module
+from pyro_fnbg.results import estimates
 from pyro_fnbg.results.estimates import import_arviz
 from support.drivers import by_chain, drive, same, stock
 from support.engines import ENGINES

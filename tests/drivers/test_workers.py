@@ -13,7 +13,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_fnbg import FNBG, MultiChainMCMC, workers
+from pyro_fnbg import FNBG, MultiChainMCMC
+from pyro_fnbg.drivers import workers
 from support.drivers import by_chain, drive, same
 
 # A fork in a process that has threads is what Python 3.12 warns of
@@ -187,7 +188,8 @@ def test_hooks_of_workers_draw_random_numbers_of_their_own(tmp_path):
 SIGNALLED = """
     import json, os, signal, time, warnings
     import pyro, torch
-    from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, workers
+    from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+    from pyro_fnbg.drivers import workers
 
     parent = os.getpid()
     torch.set_num_threads(2)

@@ -20,7 +20,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.noise import ChainKey, sweep_noise
-from pyro_fnbg.engines import compiled, fused, memory
+from pyro_fnbg.engines.fused import compiled, memory
+from pyro_fnbg.engines.fused import engine as fused
 from pyro_fnbg.engines.fused.elementwise import (
     _exp,
     _log,

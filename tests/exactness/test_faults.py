@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyro_fnbg.engines import compiled
+from pyro_fnbg.engines.fused import compiled
 from support import faults
 from support.engines import ENGINES
 from support.faults import (

@@ -6,8 +6,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_fnbg import FNBG, BayesianMLP, ahead
+from pyro_fnbg import FNBG, BayesianMLP
 from pyro_fnbg.engines.fused.engine import FusedEngine
+from pyro_fnbg.stock import ahead
 from support.drivers import by_chain, drive, same, stock
 from support.engines import ENGINES
 

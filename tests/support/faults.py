@@ -768,7 +768,7 @@ _IN_FUSED = [
     ),
     _in_fused("prior-mean-dropped", "compiled", "value - plan.prior_locs[at]", "value", "layers"),
     _in_fused("jacobian-dropped", "memory", "c[0] = 1.0  # the Jacobian", "c[0] = 0.0", "scale"),
-    _in_fused("noise-shared-between-chains", "fused", "z[chain]", "z[0]", "deep"),
+    _in_fused("noise-shared-between-chains", "engine", "z[chain]", "z[0]", "deep"),
     _in_fused(
         "tuning-away-from-the-target",
         "compiled",
@@ -821,7 +821,7 @@ _IN_FUSED = [
     ),
     _in_fused(
         "work-memory-shared-between-chains",
-        "fused",
+        "engine",
         "self._works.pop()",
         "self._works[0]",
         "tests/test_seeded.py::test_fused_calls_work_in_memory_of_their_own",
