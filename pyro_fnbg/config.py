@@ -23,6 +23,7 @@ from pyro_fnbg.core.checks import (
     shown,
 )
 from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.core.moves.choice import MOVE_NAMES
 from pyro_fnbg.core.partitions import check_blocks
 from pyro_fnbg.core.tuning import target_accept_probs
 from pyro_fnbg.engines.choice import ENGINE_NAMES
@@ -63,6 +64,7 @@ class Config:
     proposal_scale: float | Sequence[float] | None
     adapt: bool
     target_accept_prob: float | None
+    moves: str
     engine: str
     thin: int
     init_strategy: Callable[..., Any]
@@ -138,6 +140,7 @@ def check_arguments(config: Config) -> None:
             "init_strategy must be one of pyro.infer.autoguide.initialization, "
             f"got {shown(config.init_strategy)}"
         )
+    check_choice("moves", config.moves, MOVE_NAMES)
     check_choice("engine", config.engine, ENGINE_NAMES)
     check_count("thin", config.thin, 1)
     if config.target_accept_prob is not None:

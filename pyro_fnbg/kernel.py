@@ -14,14 +14,17 @@ from pyro.infer.autoguide.initialization import init_to_sample
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
-from pyro_fnbg.chains.report import report, warn_of_blocks
-from pyro_fnbg.chains.setup import RunState, start_run
+from pyro_fnbg.chains.pace import Pace
+from pyro_fnbg.chains.report import Diagnostics, report, warn_of_blocks
+from pyro_fnbg.chains.setup import Run, start_run
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.config import Config, check_arguments
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.core.state import ChainState
+from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.starts import GivenParams, check_save_params, sorted_names
-from pyro_fnbg.stock.ahead import Ahead, look_ahead
+from pyro_fnbg.stock.ahead import Ahead, look_ahead, new_pace
 from pyro_fnbg.stock.errors import errors_come_home
 from pyro_fnbg.stock.seeds import RunMark, fingerprint, forks, next_key, worker_chain
 from pyro_fnbg.stock.spawning import check_spawned, is_being_spawned
@@ -68,6 +71,8 @@ class FNBG(MCMCKernel):
         adapt: Whether to tune the scales during warmup.
         target_accept_prob: Acceptance probability to tune for; left out, by block size: 0.44 for
             one coordinate, 0.35 for two, 0.32 for three, falling to 0.30 from ten on.
+        moves: What proposes the candidates of blocks that do not name a move themselves: "walk", a
+            Gaussian random walk.
         engine: What runs the sweeps: "auto" (the fastest that applies), "fused" and "feedforward"
             (networks that state their structure, as ``BayesianMLP`` does; see ``Feedforward``) or
             "trace" (any model). All take the same decisions.
@@ -116,6 +121,7 @@ class FNBG(MCMCKernel):
         proposal_scale: float | Sequence[float] | None = None,
         adapt: bool = True,
         target_accept_prob: float | None = None,
+        moves: str = "walk",
         engine: str = "auto",
         thin: int = 1,
         init_strategy: Callable[..., Any] = init_to_sample,
@@ -132,6 +138,7 @@ class FNBG(MCMCKernel):
             proposal_scale=proposal_scale,
             adapt=adapt,
             target_accept_prob=target_accept_prob,
+            moves=moves,
             engine=engine,
             thin=thin,
             init_strategy=init_strategy,
@@ -141,9 +148,10 @@ class FNBG(MCMCKernel):
         # Workers spawned so far, and workers of any kind when the run state was set
         self._spawned = 0
         self._workers_at_setup = 0
-        self._run: RunState | None = None
+        self._run: Run | None = None
         self._statistics: DrawStatistics
         self._ahead: Ahead | None = None
+        self._pace: Pace
         self._mark: RunMark | None = None
         self._save_params: list[str] | None = None
         self._is_run_over = self._is_run_over_in_workers = False
@@ -201,25 +209,34 @@ class FNBG(MCMCKernel):
         self._save_params, self._is_run_over = sorted_names(names), False
 
     @property
+    def problem(self) -> Problem:
+        """What all chains of the last ``setup`` share; frozen."""
+        return self._running().problem
+
+    @property
+    def state(self) -> ChainState:
+        """The state of the chain after the draws that were handed out; frozen."""
+        return self._running().chain
+
+    @property
     def target(self) -> str:
         """What the chain of the last ``setup`` targets, in one line."""
-        return self._running().plan.target
+        return self.problem.plan.target
 
     @property
     def engine(self) -> str:
         """Name of the engine that runs the sweeps since the last ``setup``."""
-        return self._running().engine.name
+        return self.problem.engine.name
 
     @property
     def partition(self) -> Partition:
         """The blocks of the last ``setup``."""
-        return self._running().partition
+        return self.problem.partition
 
     @property
     def initial_params(self) -> dict[str, Tensor]:
-        """Unconstrained values where the chain starts, by site."""
-        run = self._running()
-        return run.sites.layout.unflatten(run.position.clone())
+        """Unconstrained values where the chain is, by site."""
+        return self.problem.sites.layout.unflatten(self.state.position.clone())
 
     @initial_params.setter
     def initial_params(self, params: Mapping[str, Tensor]) -> None:
@@ -244,15 +261,16 @@ class FNBG(MCMCKernel):
         self._mark = next_key(self._mark, self._spawned_from)
         with pyro.validation_enabled(False) if is_afterwards else nullcontext():
             run = start_run(self.config, warmup_steps, args, kwargs, initial_params, self._mark.key)
-        check_save_params(self._save_params, run.sites.layout, self._is_run_over)
-        self.hold(run, DrawStatistics(run.partition))
+        check_save_params(self._save_params, run.problem.sites.layout, self._is_run_over)
+        self.show(run, DrawStatistics(run.problem.partition))
 
-    def hold(self, run: RunState, statistics: DrawStatistics) -> None:
+    def show(self, run: Run, statistics: DrawStatistics) -> None:
         """Take over the state of a chain, which ``diagnostics`` and the properties then show."""
-        self._run, self._statistics, self._ahead = run, statistics, None
+        self._run, self._statistics = run, statistics
+        self._ahead, self._pace = None, new_pace()
         self._workers_at_setup, self._is_run_over = self._workers(), False
         self._transforms.clear()
-        self._transforms |= {name: t.inv for name, t in run.sites.constrain.items()}
+        self._transforms |= {name: t.inv for name, t in run.problem.sites.constrain.items()}
 
     def sample(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Make one draw from unconstrained values, and return the next ones in new tensors.
@@ -261,12 +279,15 @@ class FNBG(MCMCKernel):
         long as each call gives back what the last one returned.
         """
         ahead = self._ahead
-        last = ahead if ahead is not None and ahead.led_to(params) else None
-        if last is None or last.is_used_up:
-            run = self._running()
-            self._run = replace(run, position=run.sites.layout.flatten(params))
-            self._ahead = last = look_ahead(self._run, self._statistics, last)
-        return last.next_draw()
+        goes_on = ahead is not None and ahead.led_to(params)
+        if ahead is None or not goes_on or ahead.is_used_up:
+            problem, chain = self._running()
+            if not goes_on:
+                self._statistics.keep_first(chain.draws.sweeps // problem.thin)
+                self._pace = new_pace()
+            chain = replace(chain, position=problem.sites.layout.flatten(params))
+            self._ahead = ahead = look_ahead(problem, chain, self._statistics, self._pace)
+        return ahead.next_draw()
 
     def logging(self) -> OrderedDict[str, str]:
         """Return the acceptance rates of the current phase for the progress bar, in per cent."""
@@ -274,8 +295,8 @@ class FNBG(MCMCKernel):
         if self._ahead is not None:
             shown = self._ahead.shown[self._ahead.used - 1]
         else:
-            rates = self._running().phase.rates
-            (shown,) = self._statistics.shown(rates)
+            problem, chain = self._running()
+            (shown,) = self._statistics.shown(problem.phase(chain).rates)
         return OrderedDict([("acc. rate by layer (%)", shown)])
 
     def diagnostics(self) -> dict[str, Any]:
@@ -289,14 +310,15 @@ class FNBG(MCMCKernel):
 
         Warns of blocks that hardly moved, and of those that nothing bounds.
         """
-        found = report(self._running(), self._statistics)
-        warn_of_blocks([found], self._running().tuned_sweeps)
-        return found
+        problem, chain = self._running()
+        found = report(problem, chain, self._statistics)
+        warn_of_blocks([found])
+        return Diagnostics(found)
 
-    def _running(self) -> RunState:
-        """Return the state after the draws that were handed out."""
+    def _running(self) -> Run:
+        """Return the problem, and the chain's state after the draws that were handed out."""
         if self._run is None:
             raise RuntimeError("the kernel has no run yet: call MCMC(kernel, ...).run() or setup()")
         if self._ahead is not None:
-            self._run = self._ahead.settle(self._run, self._statistics)
+            return Run(self._run.problem, self._ahead.state)
         return self._run

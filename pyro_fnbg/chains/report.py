@@ -1,20 +1,25 @@
-"""What a kernel says of a finished chain."""
+"""What is told of a chain: its target, and the acceptance, scales and noise of its draws."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pyro_fnbg.chains.setup import RunState
-from pyro_fnbg.chains.statistics import (
-    DrawStatistics,
-    acceptance_rates,
-    batch_noise_report,
-    measure_batch_noise,
-)
+import numpy as np
+import torch
+from numpy.typing import NDArray
 
-__all__ = ["first_draws", "report", "stuck_blocks", "warn_of_blocks"]
+from pyro_fnbg.chains.batch_noise import measure_batch_noise
+from pyro_fnbg.chains.statistics import DrawStatistics, means_by_label
+from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.core.noise import ChainKey
+from pyro_fnbg.core.state import ChainState
+from pyro_fnbg.engines.base import Problem
+from pyro_fnbg.model.sites import DataPlate
+
+__all__ = ["ChainReport", "Diagnostics", "report", "warn_of_blocks"]
 
 # A block is reported as stuck when fewer than this share of at least so many candidates got through
 STUCK_RATE, STUCK_SWEEPS = 0.01, 100
@@ -23,97 +28,209 @@ TUNED_SWEEPS = 200
 # So many blocks are named in a warning
 MAX_NAMED = 5
 
-# Candidates judged to measure the noise of minibatch decisions, and batches at least
-PROBED_CANDIDATES, MIN_PROBED_BATCHES = 200, 4
+Numbers = NDArray[np.floating[Any]]
 
 
-def report(run: RunState, draws: DrawStatistics) -> dict[str, Any]:
-    """Describe a chain's draws: target, acceptance, scales, and the noise of its batches.
+@dataclass(frozen=True)
+class ChainReport:
+    """Describe a chain's draws, warmup left out. NumPy's arrays are pickled as they are.
+
+    Attributes:
+        key: The chain's random streams.
+        plan: The batches' sizes and what the chain targets.
+        plates: The plates that hold the data.
+        engine: Name of the engine.
+        engine_reason: Why it is this one.
+        warmup_steps: Sweeps of warmup.
+        tuned_sweeps: Sweeps in which the moves learnt.
+        thin: Sweeps a draw.
+        blocks: Name of each block.
+        nodes: Label of each block's node.
+        layers: Label of each block's layer.
+        moves: Name of each block's move.
+        acceptance_rates: Share of accepted candidates, shape ``(num_blocks,)``.
+        target_rates: Acceptance probability that tuning aimed at, NaN for blocks of a move without
+            one, shape ``(num_blocks,)``.
+        learnt: What the moves tell of their states, by name, each of shape ``(num_blocks,)``.
+        non_finite: Candidates whose log density was NaN or plus infinity, shape ``(num_blocks,)``.
+        log_ratio_sd: Standard deviation of the log ratio across batches, shape ``(num_blocks,)``;
+            None for chains on the full data.
+        reversed_share: Share of decisions that another batch would reverse, likewise.
+        draws: Statistics of every draw by name; see ``DrawStatistics.arrays``.
+    """
+
+    key: ChainKey
+    plan: BatchPlan
+    plates: Mapping[str, DataPlate]
+    engine: str
+    engine_reason: str
+    warmup_steps: int
+    tuned_sweeps: int
+    thin: int
+    blocks: Sequence[str]
+    nodes: Sequence[str]
+    layers: Sequence[str]
+    moves: Sequence[str]
+    acceptance_rates: Numbers
+    target_rates: Numbers
+    learnt: Mapping[str, Numbers]
+    non_finite: NDArray[np.integer[Any]]
+    log_ratio_sd: Numbers | None
+    reversed_share: Numbers | None
+    draws: Mapping[str, Numbers]
+
+    @property
+    def num_draws(self) -> int:
+        """Number of draws."""
+        return len(self.draws["batch_log_density"])
+
+    @property
+    def num_sweeps(self) -> int:
+        """Number of sweeps that the rates are over."""
+        return self.thin * self.num_draws
+
+    @property
+    def layer_names(self) -> list[str]:
+        """Label of each layer, once."""
+        return list(dict.fromkeys(self.layers))
+
+    @property
+    def is_stuck(self) -> NDArray[np.bool_]:
+        """Which blocks accepted (almost) nothing, shape ``(num_blocks,)``."""
+        found: NDArray[np.bool_] = self.acceptance_rates < STUCK_RATE
+        return found & (self.num_sweeps >= STUCK_SWEEPS)
+
+    @property
+    def batch_noise(self) -> dict[str, Numbers]:
+        """The noise of minibatch decisions by the names that users see; empty on the full data."""
+        if self.log_ratio_sd is None or self.reversed_share is None:
+            return {}
+        return {
+            "standard deviation of the log ratio across batches": self.log_ratio_sd,
+            "share of decisions that another batch would reverse": self.reversed_share,
+        }
+
+    def first_draws(self, num_draws: int) -> ChainReport:
+        """Cut the statistics of every draw to the first draws."""
+        return replace(self, draws={name: v[:num_draws] for name, v in self.draws.items()})
+
+    def by_layer(self, values: Numbers) -> dict[str, float]:
+        """Average the blocks' values over the blocks of each layer."""
+        return means_by_label(values.tolist(), self.layers)
+
+
+class Diagnostics(dict[str, Any]):
+    """Show a report as Pyro shows diagnostics: a dict whose keys are words.
 
     Args:
-        run: The chain's state after its last sweep.
-        draws: Its statistics by draw.
+        report: The report.
+
+    Attributes:
+        report: The report that it was made from.
     """
-    partition, rates = run.partition, run.draws.rates
-    names = [block.name for block in partition.blocks]
-    non_finite = dict(zip(names, run.draws.non_finite.tolist(), strict=True))
-    found = {
-        "divergences": [],
-        "acceptance rate": float(rates.mean()),
-        "acceptance rate by layer": acceptance_rates(partition, rates, partition.layer_label),
-        "acceptance rate by node": acceptance_rates(partition, rates, partition.node_label),
-        "acceptance rate by block": dict(zip(names, rates.tolist(), strict=True)),
-        "target acceptance rate by block": dict(zip(names, run.targets.tolist(), strict=True)),
-        "proposal scale by block": dict(zip(names, run.scales.tolist(), strict=True)),
-        "non-finite candidates": {name: count for name, count in non_finite.items() if count},
-        "batch size": run.plan.batch_size,
-        "number of rows": run.plan.num_rows,
-        "likelihood factor": run.plan.factor,
-        "target": run.plan.target,
-        "thin": run.thin,
-        "engine": run.engine.name,
-        "reason for the engine": run.engine_reason,
-        "nominal likelihood temperature": run.plan.temperature,
-    }
-    if not run.plan.is_full:
-        num_batches = max(MIN_PROBED_BATCHES, PROBED_CANDIDATES // partition.num_blocks)
-        noise = measure_batch_noise(
-            run.engine, run.position, run.batches, run.key, run.scales, num_batches
-        )
-        found |= batch_noise_report(partition, noise)
-    return found | {
-        "seed": run.key.seed,
-        "chain": run.key.chain,
-        "layers": draws.layers,
-        "sample_stats": draws.arrays(),
-    }
+
+    def __init__(self, report: ChainReport) -> None:
+        super().__init__(_in_words(report))
+        self.report = report
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Diagnostics, (self.report,)
 
 
-def first_draws(report: dict[str, Any], num_draws: int) -> dict[str, Any]:
-    """Cut a report's numbers of every draw to the first draws."""
-    kept = {name: values[:num_draws] for name, values in report["sample_stats"].items()}
-    return report | {"sample_stats": kept}
+def _in_words(report: ChainReport) -> Iterator[tuple[str, Any]]:
+    def by_block(values: NDArray[Any]) -> dict[str, Any]:
+        return dict(zip(report.blocks, values.tolist(), strict=True))
+
+    rates = report.acceptance_rates
+    yield "divergences", []
+    yield "acceptance rate", float(torch.from_numpy(rates).mean())
+    yield "acceptance rate by layer", report.by_layer(rates)
+    yield "acceptance rate by node", means_by_label(rates.tolist(), report.nodes)
+    yield "acceptance rate by block", by_block(rates)
+    yield "target acceptance rate by block", by_block(report.target_rates)
+    for name, values in report.learnt.items():
+        known = {block: v for block, v in by_block(values).items() if v == v}
+        yield f"{name} by block", known
+    counts = by_block(report.non_finite)
+    yield "non-finite candidates", {name: count for name, count in counts.items() if count}
+    yield "batch size", report.plan.batch_size
+    yield "number of rows", report.plan.num_rows
+    yield "likelihood factor", report.plan.factor
+    yield "target", report.plan.target
+    yield "thin", report.thin
+    yield "engine", report.engine
+    yield "reason for the engine", report.engine_reason
+    yield "nominal likelihood temperature", report.plan.temperature
+    for name, values in report.batch_noise.items():
+        yield name, {"all": float(torch.from_numpy(values).nanmean()), **report.by_layer(values)}
+    yield "seed", report.key.seed
+    yield "chain", report.key.chain
+    yield "layers", report.layer_names
+    yield "sample_stats", dict(report.draws)
 
 
-def stuck_blocks(reports: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Find the blocks that accepted (almost) nothing over the draws of a chain, with its report."""
-    rates = "acceptance rate by block"
-    return [
-        (block, report)
-        for block in reports[0][rates]
-        for report in reports
-        if _num_sweeps(report) >= STUCK_SWEEPS and report[rates][block] < STUCK_RATE
-    ]
-
-
-def warn_of_blocks(reports: Sequence[Mapping[str, Any]], tuned_sweeps: int) -> None:
-    """Warn, once for all chains of a run, of blocks that hardly moved or that nothing bounds.
+def report(problem: Problem, chain: ChainState, draws: DrawStatistics) -> ChainReport:
+    """Describe a chain's draws so far.
 
     Args:
-        reports: The chains' reports.
-        tuned_sweeps: Number of sweeps of each chain that adapted the scales.
+        problem: What the chains share.
+        chain: The chain's state.
+        draws: Its statistics by draw; those of later draws are left out.
     """
+    partition = problem.partition
+    noise = None if problem.plan.is_full else measure_batch_noise(problem, chain)
+    learnt = problem.moves.report(chain.adaptation)
+    return ChainReport(
+        key=chain.key,
+        plan=problem.plan,
+        plates=problem.sites.plates,
+        engine=problem.engine.name,
+        engine_reason=problem.engine_reason,
+        warmup_steps=problem.warmup_steps,
+        tuned_sweeps=problem.tuned_sweeps,
+        thin=problem.thin,
+        blocks=[block.name for block in partition.blocks],
+        nodes=[partition.node_label(block) for block in partition.blocks],
+        layers=[partition.layer_label(block) for block in partition.blocks],
+        moves=[move.name for move in problem.moves.of_block],
+        acceptance_rates=chain.draws.rates.numpy(),
+        target_rates=problem.moves.targets.numpy(),
+        learnt={name: values.numpy() for name, values in learnt.items()},
+        non_finite=chain.draws.non_finite.numpy(),
+        log_ratio_sd=None if noise is None else noise.log_ratio_sd.numpy(),
+        reversed_share=None if noise is None else noise.reversed_share.numpy(),
+        draws=draws.arrays(chain.draws.sweeps // problem.thin),
+    )
+
+
+def warn_of_blocks(reports: Sequence[ChainReport]) -> None:
+    """Warn, once for all chains of a run, of blocks that hardly moved or that nothing bounds."""
     _warn_of_stuck_blocks(reports)
-    if tuned_sweeps >= TUNED_SWEEPS and _num_sweeps(reports[0]) >= STUCK_SWEEPS:
+    first = reports[0]
+    if first.tuned_sweeps >= TUNED_SWEEPS and first.num_sweeps >= STUCK_SWEEPS:
         _warn_of_unbounded_blocks(reports)
 
 
-def _warn_of_stuck_blocks(reports: Sequence[Mapping[str, Any]]) -> None:
+def _warn_of_stuck_blocks(reports: Sequence[ChainReport]) -> None:
     """Say of blocks that hardly moved why, if it is known."""
-    stuck = stuck_blocks(reports)
+    stuck = [
+        (block, report)
+        for block in range(len(reports[0].blocks))
+        for report in reports
+        if report.is_stuck[block]
+    ]
     if not stuck:
         return
-    blocks = list(dict.fromkeys(block for block, _ in stuck))
     named = [
-        f"{block} ({report['acceptance rate by block'][block]:.2%}"
-        + (f" in chain {report['chain']})" if len(reports) > 1 else ")")
+        f"{report.blocks[block]} ({report.acceptance_rates[block]:.2%}"
+        + (f" in chain {report.key.chain})" if len(reports) > 1 else ")")
         for block, report in stuck
     ]
     more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
     broken = [
-        f"{report['non-finite candidates'][block]} of {block}"
+        f"{report.non_finite[block]} of {report.blocks[block]}"
         for block, report in stuck
-        if block in report["non-finite candidates"]
+        if report.non_finite[block]
     ]
     why = (
         f"; the log density of many candidates was NaN or plus infinity ({broken[0]}), "
@@ -122,29 +239,25 @@ def _warn_of_stuck_blocks(reports: Sequence[Mapping[str, Any]]) -> None:
         else ""
     )
     warnings.warn(
-        f"{len(blocks)} of {len(reports[0]['acceptance rate by block'])} blocks hardly moved in "
-        f"{_num_sweeps(stuck[0][1])} sweeps; acceptance rate of {', '.join(named[:MAX_NAMED])}"
+        f"{len({block for block, _ in stuck})} of {len(reports[0].blocks)} blocks hardly moved in "
+        f"{stuck[0][1].num_sweeps} sweeps; acceptance rate of {', '.join(named[:MAX_NAMED])}"
         f"{more}: use more warmup_steps with adapt=True, or a smaller proposal_scale{why}",
         UserWarning,
         stacklevel=4,
     )
 
 
-def _warn_of_unbounded_blocks(reports: Sequence[Mapping[str, Any]]) -> None:
+def _warn_of_unbounded_blocks(reports: Sequence[ChainReport]) -> None:
     """Name blocks that accepted all candidates however far they were tuned to go."""
-    rates = [report["acceptance rate by block"] for report in reports]
-    unbounded = [block for block in rates[0] if any(found[block] == 1.0 for found in rates)]
+    accepted_all = np.any([report.acceptance_rates == 1.0 for report in reports], axis=0)
+    blocks = reports[0].blocks
+    unbounded = [block for block, is_so in zip(blocks, accepted_all, strict=True) if is_so]
     if unbounded:
         warnings.warn(
-            f"{len(unbounded)} of {len(rates[0])} blocks accepted every candidate in "
-            f"{_num_sweeps(reports[0])} sweeps after tuning, {unbounded[:MAX_NAMED]} among them: "
+            f"{len(unbounded)} of {len(blocks)} blocks accepted every candidate in "
+            f"{reports[0].num_sweeps} sweeps after tuning, {unbounded[:MAX_NAMED]} among them: "
             "neither prior nor data bound them (a prior that a mask switches off?), so there is no "
             "posterior and they wander; or proposal_scale was far too small to start from",
             UserWarning,
             stacklevel=4,
         )
-
-
-def _num_sweeps(report: Mapping[str, Any]) -> int:
-    """Return the number of sweeps that a report's rates are over."""
-    return int(report["thin"] * len(report["sample_stats"]["acceptance_rate"]))

@@ -1,25 +1,24 @@
-"""The state of one chain's run: all that set-up makes, and what a sweep changes."""
+"""From a kernel's arguments and a model to a problem, and to chains at their start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from pyro_fnbg.chains.statistics import Tally
 from pyro_fnbg.config import Config, check_memory, check_scales, given_scales, targets_of_blocks
-from pyro_fnbg.core.batches import Batches, BatchPlan
-from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.batches import Batches
 from pyro_fnbg.core.checks import check_count
-from pyro_fnbg.core.noise import ChainKey, Stream, generator, noise_of_sweeps
+from pyro_fnbg.core.moves.choice import make_moves
+from pyro_fnbg.core.noise import ChainKey, Stream, generator
 from pyro_fnbg.core.partitions import make_partition
-from pyro_fnbg.core.tuning import FIRST_SHARE, Tuning, gains, initial_scales
-from pyro_fnbg.engines.base import Engine, SweepResults
-from pyro_fnbg.engines.choice import Positions, choose_engine
+from pyro_fnbg.core.state import ChainState, Tally
+from pyro_fnbg.core.tuning import FIRST_SHARE, initial_scales
+from pyro_fnbg.engines.base import Problem
+from pyro_fnbg.engines.choice import Places, choose_engine
 from pyro_fnbg.engines.trace import TraceEngine
 from pyro_fnbg.model.arguments import check_rereadable
 from pyro_fnbg.model.density import ModelDensity
@@ -28,10 +27,10 @@ from pyro_fnbg.model.lint.determinism import check_density
 from pyro_fnbg.model.lint.lengths import warn_of_unused_rows
 from pyro_fnbg.model.planning import make_plan
 from pyro_fnbg.model.rows import check_no_broken_rows, check_rows_followed, observed_labels
-from pyro_fnbg.model.sites import ModelSites, PlateRows, inspect_model, prior_draws, seeded
+from pyro_fnbg.model.sites import PlateRows, inspect_model, prior_draws, seeded
 from pyro_fnbg.model.starts import drawn_position, given_position
 
-__all__ = ["RunState", "after", "next_sweeps", "start_chain", "start_run"]
+__all__ = ["Run", "start_chain", "start_run"]
 
 NUM_PRIOR_DRAWS = 100
 # Positions besides the start where the model is compared with itself and with a fast engine; and
@@ -39,71 +38,16 @@ NUM_PRIOR_DRAWS = 100
 NUM_TRIES, NUM_CHECKED = 5, 50
 
 
-@dataclass(frozen=True)
-class RunState:
-    """Hold one chain's run; ``after`` makes the next from it.
-
-    The chains of a run share all but ``key``, ``batches`` and what follows ``thin``.
+class Run(NamedTuple):
+    """Hold a problem and one of its chains.
 
     Attributes:
-        key: The chain's random streams.
-        batches: The chain's batches.
-        sites: What set-up found in the model.
-        partition: The blocks.
-        plan: The batches' sizes and what the chain targets.
-        labels: Classes of the rows, where batches are stratified.
-        density: The model's log density.
-        engine: What runs the sweeps.
-        engine_reason: Why it is this one.
-        targets: Acceptance probabilities aimed at, shape ``(num_blocks,)``.
-        warmup_steps: Number of sweeps that are not counted as draws.
-        tuned_sweeps: Number of sweeps that adapt the scales.
-        thin: Sweeps a draw.
-        position: Current unconstrained parameters, shape ``(num_params,)``.
-        sweeps: Number of sweeps so far.
-        scales: Proposal standard deviation of each block, shape ``(num_blocks,)``.
-        warmup: Decisions during warmup.
-        draws: Decisions after warmup.
+        problem: What all chains share.
+        chain: The chain's state.
     """
 
-    key: ChainKey
-    batches: Batches
-    sites: ModelSites
-    partition: Partition
-    plan: BatchPlan
-    labels: Tensor | None
-    density: ModelDensity
-    engine: Engine
-    engine_reason: str
-    targets: Tensor
-    warmup_steps: int
-    tuned_sweeps: int
-    thin: int
-    position: Tensor
-    sweeps: int
-    scales: Tensor
-    warmup: Tally
-    draws: Tally
-
-    @property
-    def in_warmup(self) -> bool:
-        """Whether the next sweep belongs to the warmup."""
-        return self.sweeps < self.warmup_steps
-
-    @property
-    def sweeps_a_draw(self) -> int:
-        """Sweeps that the next draw takes, or the next step of the warmup."""
-        return 1 if self.in_warmup else self.thin
-
-    @property
-    def tally(self) -> Tally:
-        """Decisions so far of the phase that the next sweep belongs to."""
-        return self.warmup if self.in_warmup else self.draws
-
-    @property
-    def phase(self) -> Tally:
-        """Decisions of the phase that the last sweep belongs to."""
-        return self.warmup if self.sweeps <= self.warmup_steps else self.draws
+    problem: Problem
+    chain: ChainState
 
 
 def start_run(
@@ -113,7 +57,7 @@ def start_run(
     kwargs: dict[str, Any],
     initial_params: Mapping[str, Tensor] | None,
     key: ChainKey,
-) -> RunState:
+) -> Run:
     """Inspect the model, check it, and place the first chain at its start.
 
     Raises:
@@ -136,8 +80,8 @@ def start_run(
         )
         is_stratified = plan.order == "stratified"
         labels = observed_labels(model, args, kwargs, plan) if is_stratified else None
-        batches = Batches(plan, key, labels)
-        rows = batches.rows(0)
+        batches = Batches(plan, labels)
+        rows = batches.rows(key, 0)
         if rows is not None:
             check_rows_followed(model, args, kwargs, plan, rows)
             is_own = sites.plates[plan.plate or ""].is_subsampled
@@ -148,7 +92,7 @@ def start_run(
         tuned_sweeps = config.tuned_sweeps(warmup_steps)
     # All chains of a run have the same first scales, so a chain alone takes those of its run
     first = ChainKey(key.seed, 0)
-    first_rows = PlateRows(plan.plate, Batches(plan, first, labels).rows(0))
+    first_rows = PlateRows(plan.plate, batches.rows(first, 0))
     with _model_seed(first, 1), torch.no_grad():
         prior = prior_draws(model, args, kwargs, sites, first_rows, NUM_PRIOR_DRAWS)
         check_density(density, sites, prior[:NUM_TRIES], rows)
@@ -159,52 +103,42 @@ def start_run(
         else:
             check_scales(scales, partition, sites.layout, prior)
         check_memory(config.thin, partition)
-    position = _start_position(
-        config, args, kwargs, sites, plan, density, batches, initial_params, key
-    )
-    with _model_seed(key, 3), torch.no_grad():
-        tries = torch.cat([position[None], prior[:NUM_TRIES]])
-        engine, reason = choose_engine(
-            config.engine, model, args, kwargs, sites, plan, partition, density,
-            Positions(tries, rows, scales, key),
-        )  # fmt: skip
-        if engine.name == TraceEngine.name:
-            check_density(density, sites, prior[NUM_TRIES:NUM_CHECKED], rows)
-    nothing = Tally.empty(partition.num_blocks)
-    return RunState(
-        key=key,
-        batches=batches,
+    targets = targets_of_blocks(config.target_accept_prob, partition)
+    moves = make_moves(partition, config.moves, scales, targets)
+    problem = Problem(
         sites=sites,
         partition=partition,
         plan=plan,
-        labels=labels,
+        batches=batches,
         density=density,
-        engine=engine,
-        engine_reason=reason,
-        targets=targets_of_blocks(config.target_accept_prob, partition),
+        moves=moves,
+        engine=TraceEngine(density, partition, moves),
+        engine_reason="",
         warmup_steps=warmup_steps,
         tuned_sweeps=tuned_sweeps,
         thin=config.thin,
-        position=position,
-        sweeps=0,
-        scales=scales,
-        warmup=nothing,
-        draws=nothing,
     )
+    chain = start_chain(problem, config, args, kwargs, initial_params, key)
+    with _model_seed(key, 3), torch.no_grad():
+        places = Places(torch.cat([chain.position[None], prior[:NUM_TRIES]]), rows, key)
+        problem = choose_engine(config.engine, problem, model, args, kwargs, places)
+        if problem.engine.name == TraceEngine.name:
+            check_density(density, sites, prior[NUM_TRIES:NUM_CHECKED], rows)
+    return Run(problem, chain)
 
 
 def start_chain(
-    run: RunState,
+    problem: Problem,
     config: Config,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     initial_params: Mapping[str, Tensor] | None,
     key: ChainKey,
-) -> RunState:
-    """Place another chain of a run, where it would also start in a run of its own.
+) -> ChainState:
+    """Place a chain of a problem, where it would also start in a run of its own.
 
     Args:
-        run: The state of the run's first chain at its start.
+        problem: What the chains share.
         config: The arguments of ``FNBG``.
         args: The model's arguments.
         kwargs: The model's keyword arguments.
@@ -214,75 +148,28 @@ def start_chain(
     Raises:
         ValueError: If the initial values do not fit.
     """
-    batches = Batches(run.plan, key, run.labels)
-    position = _start_position(
-        config, args, kwargs, run.sites, run.plan, run.density, batches, initial_params, key
+    rows = problem.batches.rows(key, 0)
+    sites, density = problem.sites, problem.density
+    with _model_seed(key, 2), torch.no_grad():
+        if initial_params is not None:
+            position = given_position(initial_params, sites, density, rows)
+        else:
+            plate_rows = PlateRows(problem.plan.plate, rows)
+            strategy = config.init_strategy
+            position = drawn_position(
+                config.model, args, kwargs, strategy, sites, density, rows, plate_rows
+            )
+    nothing = Tally.empty(problem.partition.num_blocks)
+    return ChainState(
+        key=key,
+        sweeps=0,
+        position=position,
+        adaptation=problem.moves.start(),
+        warmup=nothing,
+        draws=nothing,
     )
-    return replace(run, key=key, batches=batches, position=position)
 
 
 def _model_seed(key: ChainKey, use: int) -> AbstractContextManager[None]:
     """Seed the runs of the model for one use in set-up."""
     return seeded(int(generator(key, Stream.MODEL, use).integers(2**63 - 1)))
-
-
-def _start_position(
-    config: Config,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    sites: ModelSites,
-    plan: BatchPlan,
-    density: ModelDensity,
-    batches: Batches,
-    initial_params: Mapping[str, Tensor] | None,
-    key: ChainKey,
-) -> Tensor:
-    """Find where a chain starts."""
-    rows = batches.rows(0)
-    with _model_seed(key, 2), torch.no_grad():
-        if initial_params is not None:
-            return given_position(initial_params, sites, density, rows)
-        plate_rows = PlateRows(plan.plate, rows)
-        return drawn_position(
-            config.model, args, kwargs, config.init_strategy, sites, density, rows, plate_rows
-        )
-
-
-def next_sweeps(runs: Sequence[RunState], count: int) -> list[SweepResults]:
-    """Run the next ``count`` sweeps of chains that have made as many sweeps so far.
-
-    Returns:
-        The results of each chain, without the dimension for chains. ``after`` goes on from there.
-    """
-    run = runs[0]
-    size = run.partition.num_params, run.partition.num_blocks
-    noise = [noise_of_sweeps(chain.key, chain.sweeps, count, *size) for chain in runs]
-    batches = [chain.batches.rows_of_sweeps(chain.sweeps, count) for chain in runs]
-    rows = [batch for batch in batches if batch is not None]
-    results = run.engine.sweeps(
-        _stack([chain.position for chain in runs]),
-        _stack(rows) if rows else None,
-        _stack([z for z, _ in noise]),
-        _stack([log_u for _, log_u in noise]),
-        _stack([chain.scales for chain in runs]),
-        Tuning(run.targets, gains(run.sweeps, count, run.tuned_sweeps)),
-    )
-    return [results.of_chain(chain) for chain in range(len(runs))]
-
-
-def _stack(values: Sequence[Tensor]) -> Tensor:
-    """Put chains side by side; a single one is not copied."""
-    return values[0].unsqueeze(0) if len(values) == 1 else torch.stack(list(values))
-
-
-def after(run: RunState, results: SweepResults) -> RunState:
-    """Return the state after some sweeps, all of the warmup or all of the draws."""
-    tally = run.tally.add(results.accepted, results.log_ratios)
-    return replace(
-        run,
-        position=results.positions[-1],
-        sweeps=run.sweeps + len(results.accepted),
-        scales=results.scales[-1],
-        warmup=tally if run.in_warmup else run.warmup,
-        draws=run.draws if run.in_warmup else tally,
-    )

@@ -64,9 +64,14 @@ class BatchPlan:
         return self.num_rows / (self.batch_size * self.factor)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether a chain targets the posterior of the model exactly."""
+        return self.is_full and math.isclose(self.temperature, 1.0)
+
+    @property
     def target(self) -> str:
         """Say in one line what the chain targets."""
-        if self.is_full and math.isclose(self.temperature, 1.0):
+        if self.is_exact:
             return "exact: the posterior of the model"
         power = f"prior x likelihood^{1 / self.temperature:.4g}"
         if self.is_full:
@@ -80,7 +85,7 @@ class BatchPlan:
 
 
 class Batches:
-    """Give one chain its batches, by sweep number.
+    """Give every chain its batches, by sweep number.
 
     "shuffled" cuts a random permutation of all rows into batches of exactly n rows; what is left of
     an epoch waits for the next shuffle. "stratified" does the same with every class in proportion:
@@ -89,19 +94,17 @@ class Batches:
 
     Args:
         plan: The sizes and the order.
-        key: The chain's random streams.
         labels: Class of each row, shape ``(num_rows,)``, for "stratified".
 
     Example:
         >>> plan = BatchPlan("data", num_rows=6, batch_size=2, order="shuffled", factor=1.0)
-        >>> batches = Batches(plan, ChainKey(seed=0, chain=0))
-        >>> sorted(torch.cat([batches.rows(sweep) for sweep in range(3)]).tolist())
+        >>> rows = Batches(plan).rows_of_sweeps(ChainKey(seed=0, chain=0), first=0, count=3)
+        >>> sorted(rows.flatten().tolist())
         [0, 1, 2, 3, 4, 5]
     """
 
-    def __init__(self, plan: BatchPlan, key: ChainKey, labels: Tensor | None = None) -> None:
+    def __init__(self, plan: BatchPlan, labels: Tensor | None = None) -> None:
         self._plan = plan
-        self._key = key
         self._classes: list[np.ndarray] = []
         if plan.order == "stratified":
             assert labels is not None
@@ -109,14 +112,16 @@ class Batches:
             self._classes = [np.flatnonzero(codes == code) for code in np.unique(codes)]
         # To make a generator takes as long as some hundred rows, so short epochs share one
         self._epochs_a_group = min(GROUP_EPOCHS, max(1, GROUP_ROWS // plan.num_rows))
-        self._group: tuple[int, Tensor] | None = None  # the last group's rows, kept to save time
+        # The last group's number and rows of each chain, kept to save time; a chain is on one
+        # thread at a time
+        self._groups: dict[ChainKey, tuple[int, Tensor]] = {}
 
-    def rows(self, sweep: int) -> Tensor | None:
+    def rows(self, key: ChainKey, sweep: int) -> Tensor | None:
         """Return the rows of a sweep's batch, shape ``(batch_size,)``; None means all rows."""
-        rows = self.rows_of_sweeps(sweep, 1)
+        rows = self.rows_of_sweeps(key, sweep, 1)
         return None if rows is None else rows[0]
 
-    def rows_of_sweeps(self, first: int, count: int) -> Tensor | None:
+    def rows_of_sweeps(self, key: ChainKey, first: int, count: int) -> Tensor | None:
         """Return the rows of sweeps' batches, shape ``(count, batch_size)``; None means all."""
         if self._plan.is_full:
             return None
@@ -124,17 +129,18 @@ class Batches:
         rows, done = torch.empty((count, self._plan.batch_size), dtype=torch.long), 0
         while done < count:
             number, skipped = divmod(first + done, per_group)
-            if self._group is None or self._group[0] != number:
-                rng = generator(self._key, Stream.EPOCH, number)
-                self._group = (number, self._draw_epochs(rng, self._epochs_a_group))
+            group = self._groups.get(key)
+            if group is None or group[0] != number:
+                rng = generator(key, Stream.EPOCH, number)
+                group = self._groups[key] = (number, self._draw_epochs(rng, self._epochs_a_group))
             taken = min(per_group - skipped, count - done)
-            rows[done : done + taken] = self._group[1][skipped : skipped + taken]
+            rows[done : done + taken] = group[1][skipped : skipped + taken]
             done += taken
         return rows
 
-    def independent_rows(self, number: int) -> Tensor:
+    def independent_rows(self, key: ChainKey, number: int) -> Tensor:
         """Return a batch from a shuffle of its own, which no sweep uses."""
-        return self._draw_epochs(generator(self._key, Stream.PROBE_EPOCH, number), 1)[0]
+        return self._draw_epochs(generator(key, Stream.PROBE_EPOCH, number), 1)[0]
 
     def _draw_epochs(self, rng: np.random.Generator, count: int) -> Tensor:
         """Draw the rows of whole epochs, shape ``(batches, batch_size)``."""

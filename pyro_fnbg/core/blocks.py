@@ -30,9 +30,10 @@ class Block:
         index: Flat coordinates, in the order weights, then bias.
         layer: Number of the layer, counted from 1; None when the block belongs to none.
         node: Number of the node in its layer, counted from 1; None when it spans several.
+        move: Name of the move that proposes its candidates; None for the kernel's ``moves``.
 
     Raises:
-        TypeError: If the name is no text.
+        TypeError: If a name is no text.
         ValueError: If a coordinate is not a whole number, or the layer or the node is none that
             counts from 1.
     """
@@ -41,11 +42,14 @@ class Block:
     index: tuple[int, ...]
     layer: int | None = None
     node: int | None = None
+    move: str | None = None
 
     def __post_init__(self) -> None:
         """Take any sequence of whole numbers, arrays and tensors included."""
         if not isinstance(self.name, str):
             raise TypeError(f"name must be the name of a block, got {shown(self.name)}")
+        if self.move is not None and not isinstance(self.move, str):
+            raise TypeError(f"move must be the name of a move or None, got {shown(self.move)}")
         for argument, value in (("layer", self.layer), ("node", self.node)):
             if value is not None:
                 check_count(f"{argument} of block {self.name!r}", value, 1)

@@ -22,13 +22,14 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "ChainState",
+    "BatchState",
     "Density",
     "Proposal",
+    "Propose",
+    "State",
     "SweepInfo",
     "accept_prob",
     "block_step",
-    "increments",
     "log_accept_ratio",
     "proposals",
     "sweep",
@@ -41,8 +42,8 @@ TILE = 16_384
 State = TypeVar("State", bound=tuple[Any, ...])
 
 
-class ChainState(NamedTuple):
-    """Hold a position and its log density on the current batch: the smallest state.
+class BatchState(NamedTuple):
+    """Hold a position and its log density on the current batch: the smallest state of a sweep.
 
     Attributes:
         position: Unconstrained parameters, shape ``(..., num_params)``.
@@ -87,18 +88,8 @@ class SweepInfo(NamedTuple):
     accepted: Tensor
 
 
-Density = Callable[[Tensor], ChainState]
-
-
-def increments(
-    z: Tensor, scales: Tensor, block_of_coordinate: Tensor, dtype: torch.dtype
-) -> Tensor:
-    """Scale the noise of a sweep: coordinate i of block q moves by ``scales[q] * z[i]``.
-
-    Multiplied in double precision, then cast to the parameters' type, so that every engine
-    proposes the same candidates.
-    """
-    return (scales[..., block_of_coordinate] * z).to(dtype)
+Density = Callable[[Tensor], BatchState]
+Propose = Callable[[State, int], Proposal[State]]
 
 
 def log_accept_ratio(log_terms: Tensor, current_log_terms: Tensor) -> Tensor:
@@ -127,7 +118,7 @@ def accept_prob(log_ratios: Tensor) -> Tensor:
 
 
 def block_step(
-    state: State, proposal: Proposal[State], log_u: Tensor
+    state: State, proposal: Proposal[State], log_u: Tensor, log_correction: Tensor | None = None
 ) -> tuple[State, Tensor, Tensor]:
     """Decide on a proposal, and keep the candidate or the current state.
 
@@ -135,19 +126,21 @@ def block_step(
         state: Current state on this sweep's batch.
         proposal: The candidate, with what its log density is made of.
         log_u: Logarithm of a uniform draw, shape ``(...)``.
+        log_correction: log q(current | candidate) - log q(candidate | current) of a proposal that
+            is not symmetric (Hastings), shape ``(...)``.
 
     Returns:
         The chosen state, the log acceptance ratio and whether the candidate was accepted.
     """
     log_ratio = log_accept_ratio(proposal.log_terms, proposal.current_log_terms)
+    if log_correction is not None:
+        log_ratio = log_ratio + log_correction
     accepted = log_u < log_ratio
     chosen: State = _select(accepted, proposal.candidate, state)
     return chosen, log_ratio, accepted
 
 
-def proposals(
-    density: Density, blocks: Sequence[Tensor], increment: Tensor
-) -> Callable[[ChainState, int], Proposal[ChainState]]:
+def proposals(density: Density, blocks: Sequence[Tensor], increment: Tensor) -> Propose[BatchState]:
     """Propose by the full log density: displace one block, evaluate all.
 
     Args:
@@ -159,7 +152,7 @@ def proposals(
         A function from a state and a block's number to the proposal.
     """
 
-    def propose(state: ChainState, block: int) -> Proposal[ChainState]:
+    def propose(state: BatchState, block: int) -> Proposal[BatchState]:
         index = blocks[block]
         candidate = density(state.position.index_add(-1, index, increment[..., index]))
         return Proposal(candidate, candidate.log_terms, state.log_terms)
@@ -170,8 +163,8 @@ def proposals(
 def sweep(
     position: Tensor,
     evaluate: Callable[[Tensor], State],
-    propose: Callable[[State, int], Proposal[State]],
-    log_u: Tensor,
+    step: Callable[[State, int], tuple[State, Tensor, Tensor]],
+    num_blocks: int,
 ) -> tuple[State, SweepInfo]:
     """Visit every block once on one batch.
 
@@ -181,27 +174,29 @@ def sweep(
     Args:
         position: Current position, shape ``(..., num_params)``.
         evaluate: From a position to its state on this sweep's batch.
-        propose: From a state and a block's number to that block's proposal.
-        log_u: Logarithms of uniform draws in sweep order, shape ``(..., num_blocks)``.
+        step: From a state and a block's number to the state after that block's step, its log
+            acceptance ratio and whether it was accepted; ``block_step`` on the block's proposal.
+        num_blocks: Number of blocks; they are visited in their order.
 
     Returns:
         The state after the last block, and the decisions.
 
     Example:
         >>> def standard_normal(position):
-        ...     return ChainState(position, -0.5 * position.double().square())
+        ...     return BatchState(position, -0.5 * position.double().square())
         >>> blocks = [torch.tensor([0]), torch.tensor([1])]
         >>> propose = proposals(standard_normal, blocks, torch.ones(2))
         >>> log_u = torch.tensor([-1.0, -0.01])
-        >>> state, info = sweep(torch.zeros(2), standard_normal, propose, log_u)
+        >>> def step(state, block):
+        ...     return block_step(state, propose(state, block), log_u[block])
+        >>> state, info = sweep(torch.zeros(2), standard_normal, step, num_blocks=2)
         >>> state.position, info.accepted
         (tensor([1., 0.]), tensor([ True, False]))
     """
     state = evaluate(position)
     log_ratios, accepted = [], []
-    for block in range(log_u.shape[-1]):
-        proposal = propose(state, block)
-        state, log_ratio, flag = block_step(state, proposal, log_u[..., block])
+    for block in range(num_blocks):
+        state, log_ratio, flag = step(state, block)
         log_ratios.append(log_ratio)
         accepted.append(flag)
     return state, SweepInfo(torch.stack(log_ratios, -1), torch.stack(accepted, -1))

@@ -10,15 +10,13 @@ Algorithm 4.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
 
-__all__ = ["Tuning", "adapt", "gains", "initial_scales", "target_accept_probs"]
+__all__ = ["adapt", "gains", "initial_scales", "target_accept_probs"]
 
 # Gains t**-GAIN_DECAY sum to infinity (a scale can travel any distance) and their squares do not
 # (it settles), as the theory asks of an exponent in (0.5, 1]
@@ -38,18 +36,6 @@ NORMAL_QUARTILES = 1.349
 # dimensions (Gelman, Roberts and Gilks, 1996); between them, linear in the dimension
 TARGET_SIZES = (1, 2, 3, 10)
 TARGET_RATES = (0.44, 0.35, 0.32, 0.30)
-
-
-class Tuning(NamedTuple):
-    """Say how the scales move after each of K sweeps.
-
-    Attributes:
-        targets: Acceptance probabilities aimed at, shape ``(num_blocks,)``.
-        gains: Size of the move after each sweep, shape ``(K,)``; 0 leaves the scales alone.
-    """
-
-    targets: Tensor
-    gains: Tensor
 
 
 def target_accept_probs(partition: Partition) -> Tensor:
@@ -111,15 +97,15 @@ def _variances(draws: Tensor) -> Tensor:
     return variances
 
 
-def gains(first: int, count: int, tuned_sweeps: int) -> Tensor:
-    """Return the gain after each of ``count`` sweeps, of which the first ``tuned_sweeps`` tune.
+def gains(first: int, count: int) -> Tensor:
+    """Return the gain after each of ``count`` sweeps of the warmup, of which ``first`` are over.
 
     Example:
-        >>> gains(first=0, count=3, tuned_sweeps=2)
-        tensor([1.0000, 0.6598, 0.0000], dtype=torch.float64)
+        >>> gains(first=0, count=2)
+        tensor([1.0000, 0.6598], dtype=torch.float64)
     """
     numbers = np.arange(first + 1, first + count + 1, dtype=np.float64)
-    return torch.from_numpy(np.where(numbers <= tuned_sweeps, numbers**-GAIN_DECAY, 0.0))
+    return torch.from_numpy(numbers**-GAIN_DECAY)
 
 
 def adapt(scales: Tensor, accept_probs: Tensor, targets: Tensor, gain: Tensor) -> Tensor:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from pyro_fnbg.chains.report import report
+from pyro_fnbg.chains.report import ChainReport, report
 from pyro_fnbg.chains.running import Piece
-from pyro_fnbg.chains.setup import RunState, after
+from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.chains.statistics import DrawStatistics
+from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.drivers.draws import Draws
+from pyro_fnbg.engines.base import Problem, advance
 from pyro_fnbg.kernel import FNBG
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ class Collector:
 
     Args:
         kernel: The kernel that hooks are given.
-        runs: The chains at their start.
+        problem: What the chains share.
+        chains: The chains at their start.
         draws: Where draws go.
         hook_fn: Called after every step of the warmup and every draw, if given.
         suffixes: What follows the stage's name in a hook, chain by chain.
@@ -34,41 +37,42 @@ class Collector:
     def __init__(
         self,
         kernel: FNBG,
-        runs: Sequence[RunState],
+        problem: Problem,
+        chains: Sequence[ChainState],
         draws: Draws,
         hook_fn: Hook | None,
         suffixes: Sequence[str],
     ) -> None:
-        self.runs = list(runs)
+        self.problem, self.chains = problem, list(chains)
         self.draws = draws
-        self.statistics = [DrawStatistics(run.partition) for run in runs]
+        self.statistics = [DrawStatistics(problem.partition) for _ in chains]
         self._kernel, self._hook_fn, self._suffixes = kernel, hook_fn, suffixes
 
     def take(self, piece: Piece) -> None:
         """Take a piece, and show it to the hook draw by draw."""
-        run, results = piece.before, piece.results
         if self._hook_fn is None:
             self._add(piece)
             return
-        sweeps_a_draw = run.sweeps_a_draw
-        for first in range(0, len(results.accepted), sweeps_a_draw):
-            before = self.runs[piece.chain]
-            one = Piece(piece.chain, before, results.of_sweeps(first, first + sweeps_a_draw))
-            self._add(one)
-            run = self.runs[piece.chain]
-            self._kernel.hold(run, self.statistics[piece.chain])
-            stage = "Warmup" if before.in_warmup else "Sample"
-            number = before.sweeps if before.in_warmup else before.draws.sweeps // run.thin
-            params = run.sites.layout.unflatten(run.position.clone())
-            self._hook_fn(self._kernel, params, stage + self._suffixes[piece.chain], number)
+        problem, chain = self.problem, piece.before
+        a_draw = problem.sweeps_a_draw(chain)
+        for first in range(0, len(piece.record.accepted), a_draw):
+            before, record = chain, piece.record.of_sweeps(first, first + a_draw)
+            chain = advance(problem, before, record)
+            self._add(Piece(piece.number, before, chain, record))
+            self._kernel.show(Run(problem, chain), self.statistics[piece.number])
+            in_warmup = problem.is_warming_up(before)
+            stage = "Warmup" if in_warmup else "Sample"
+            number = before.sweeps if in_warmup else before.draws.sweeps // problem.thin
+            params = problem.sites.layout.unflatten(chain.position.clone())
+            self._hook_fn(self._kernel, params, stage + self._suffixes[piece.number], number)
 
     def _add(self, piece: Piece) -> None:
-        run, results = piece.before, piece.results
-        if not run.in_warmup:
-            self.statistics[piece.chain].add(results, run.thin)
-            self.draws.add(piece.chain, results.positions[run.thin - 1 :: run.thin])
-        self.runs[piece.chain] = after(run, results)
+        problem, record = self.problem, piece.record
+        if not problem.is_warming_up(piece.before):
+            self.statistics[piece.number].add(record, problem.thin)
+            self.draws.add(piece.number, record.positions[problem.thin - 1 :: problem.thin])
+        self.chains[piece.number] = piece.after
 
-    def report(self, chain: int) -> dict[str, Any]:
-        """Describe a chain's draws so far; see ``FNBG.diagnostics``."""
-        return report(self.runs[chain], self.statistics[chain])
+    def report(self, number: int) -> ChainReport:
+        """Describe a chain's draws so far."""
+        return report(self.problem, self.chains[number], self.statistics[number])

@@ -11,18 +11,20 @@ import pyro
 from pyro import poutine
 from torch import Tensor
 
-from pyro_fnbg.chains.report import first_draws, warn_of_blocks
+from pyro_fnbg.chains.report import ChainReport, Diagnostics, warn_of_blocks
 from pyro_fnbg.chains.running import Piece, run_chains, start_chains
-from pyro_fnbg.chains.setup import RunState
+from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.config import check_driver_options, checked_sizes, with_thin
 from pyro_fnbg.core.checks import as_probability, check_choice
 from pyro_fnbg.core.noise import ChainKey
+from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.draws import Draws, kept_chains, pick_draws
 from pyro_fnbg.drivers.interrupts import undisturbed
 from pyro_fnbg.drivers.progress import Progress
 from pyro_fnbg.drivers.workers import START_METHODS, Task, run_in_processes
+from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.starts import check_save_params, params_by_chain
 from pyro_fnbg.results.estimates import site_estimates, summary_table
@@ -115,7 +117,7 @@ class MultiChainMCMC:
         self._args, self._kwargs = self._running
         self._samples: dict[str, Tensor] | None = None
         self._kept: tuple[int, int] | None = None
-        self._diagnostics: list[dict[str, Any]] = []
+        self._diagnostics: list[Diagnostics] = []
 
     @property
     def num_chains(self) -> int:
@@ -150,48 +152,52 @@ class MultiChainMCMC:
         with poutine.block(), pyro.validation_enabled(False):
             if self._chain_method == "processes":
                 # What does not fit is found here, before any worker is started
-                self._run_in_processes(self._start(keys[:1])[0], keys)
+                problem, chains = self._start(keys[:1])
+                self._run_in_processes(problem, keys)
             else:
-                self._run_here(self._start(keys))
+                problem, chains = self._start(keys)
+                self._run_here(problem, chains)
 
-    def _start(self, keys: Sequence[ChainKey]) -> list[RunState]:
+    def _start(self, keys: Sequence[ChainKey]) -> tuple[Problem, list[ChainState]]:
         starts = self._initial_params[: len(keys)]
-        runs = start_chains(self._config, self.warmup_steps, *self._running, starts, keys)
-        check_save_params(self._save_params, runs[0].sites.layout, False)
-        self.kernel.hold(runs[0], DrawStatistics(runs[0].partition))
-        return runs
+        problem, chains = start_chains(
+            self._config, self.warmup_steps, *self._running, starts, keys
+        )
+        check_save_params(self._save_params, problem.sites.layout, False)
+        self.kernel.show(Run(problem, chains[0]), DrawStatistics(problem.partition))
+        return problem, chains
 
-    def _progress(self, run: RunState) -> Progress:
+    def _progress(self, problem: Problem) -> Progress:
         size = self._asked[0], self.warmup_steps, self._num_sweeps
-        return Progress(*size, DrawStatistics(run.partition), self._disable_progbar)
+        return Progress(*size, DrawStatistics(problem.partition), self._disable_progbar)
 
-    def _run_here(self, runs: Sequence[RunState]) -> None:
-        draws = Draws(runs[0].sites, self._save_params, *self._asked)
-        suffixes = [f" [{chain}]" if len(runs) > 1 else "" for chain in range(len(runs))]
-        collector = Collector(self.kernel, runs, draws, self._hook_fn, suffixes)
+    def _run_here(self, problem: Problem, chains: Sequence[ChainState]) -> None:
+        draws = Draws(problem.sites, self._save_params, *self._asked)
+        suffixes = [f" [{number}]" if len(chains) > 1 else "" for number in range(len(chains))]
+        collector = Collector(self.kernel, problem, chains, draws, self._hook_fn, suffixes)
         with (
             self._keeping(draws, collector.report),
-            self._progress(runs[0]) as progress,
-            closing(self._pieces(runs)) as pieces,
+            self._progress(problem) as progress,
+            closing(self._pieces(problem, chains)) as pieces,
         ):
             for piece in pieces:
                 collector.take(piece)
-                run = collector.runs[piece.chain]
-                progress.show(piece.chain, run.sweeps, run.phase.rates.tolist())
-        self.kernel.hold(collector.runs[-1], collector.statistics[-1])
+                rates = problem.phase(piece.after).rates.tolist()
+                progress.show(piece.number, piece.after.sweeps, rates)
+        self.kernel.show(Run(problem, collector.chains[-1]), collector.statistics[-1])
 
-    def _pieces(self, runs: Sequence[RunState]) -> Generator[Piece]:
+    def _pieces(self, problem: Problem, chains: Sequence[ChainState]) -> Generator[Piece]:
         if self._chain_method == "vectorized":
-            return run_chains(runs, self._num_sweeps)
-        alone = (
-            (piece._replace(chain=chain) for piece in run_chains([run], self._num_sweeps))
-            for chain, run in enumerate(runs)
+            return run_chains(problem, chains, self._num_sweeps)
+        return (
+            piece._replace(number=number)
+            for number, chain in enumerate(chains)
+            for piece in run_chains(problem, [chain], self._num_sweeps)
         )
-        return (piece for pieces in alone for piece in pieces)
 
-    def _run_in_processes(self, run: RunState, keys: Sequence[ChainKey]) -> None:
-        draws = Draws(run.sites, self._save_params, *self._asked)
-        reports: dict[int, dict[str, Any]] = {}
+    def _run_in_processes(self, problem: Problem, keys: Sequence[ChainKey]) -> None:
+        draws = Draws(problem.sites, self._save_params, *self._asked)
+        reports: dict[int, ChainReport] = {}
         errors: list[BaseException] = []
         task = Task(
             self.kernel, self._config, self.warmup_steps, self._asked[1], self._save_params,
@@ -199,23 +205,23 @@ class MultiChainMCMC:
         )  # fmt: skip
         with (
             self._keeping(draws, reports.__getitem__),
-            self._progress(run) as progress,
+            self._progress(problem) as progress,
             closing(
                 run_in_processes(
-                    task, keys, self._initial_params, run.partition.num_blocks, self._mp_context,
-                    progress.show,
+                    task, keys, self._initial_params, problem.partition.num_blocks,
+                    self._mp_context, progress.show,
                 )
-            ) as homecomings,
+            ) as all_done,
         ):  # fmt: skip
-            for home in homecomings:
-                draws.put(home.chain, home.values, home.num_draws)
-                reports |= {} if home.report is None else {home.chain: home.report}
-                errors += [] if home.error is None else [home.error]
+            for done in all_done:
+                draws.put(done.chain, done.values, done.num_draws)
+                reports |= {} if done.report is None else {done.chain: done.report}
+                errors += [] if done.error is None else [done.error]
             if errors:
                 raise errors[0]
 
     @contextmanager
-    def _keeping(self, draws: Draws, report: Callable[[int], dict[str, Any]]) -> Generator[None]:
+    def _keeping(self, draws: Draws, report: Callable[[int], ChainReport]) -> Generator[None]:
         """Keep the draws, also of a run that is stopped; Ctrl-C ends here if there are any."""
         stopped = None
         try:
@@ -230,18 +236,18 @@ class MultiChainMCMC:
         self._keep(draws, report, stopped)
 
     def _keep(
-        self, draws: Draws, report: Callable[[int], dict[str, Any]], stopped: str | None
+        self, draws: Draws, report: Callable[[int], ChainReport], stopped: str | None
     ) -> None:
         chains, num_draws = kept_chains(draws.counts)
         if num_draws == 0:
             return
         with undisturbed():
             reports = [report(chain) for chain in chains]
-            self._diagnostics = [first_draws(one, num_draws) for one in reports]
+            self._diagnostics = [Diagnostics(one.first_draws(num_draws)) for one in reports]
             self._samples = draws.hand_over(chains, num_draws)
             self._kept, self.is_complete = (len(chains), num_draws), stopped is None
             self._args, self._kwargs = self._running
-        warn_of_blocks(reports, self._config.tuned_sweeps(self.warmup_steps))
+        warn_of_blocks(reports)
         if stopped is not None:
             warnings.warn(
                 f"the run was stopped {stopped}: kept are {num_draws} of {self._asked[1]} draws of "

@@ -19,7 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.chains.running import run_chains, start_chains
+from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.config import Config
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.drivers.collect import Collector
@@ -63,20 +65,20 @@ class Task(NamedTuple):
 
 
 class ChainDone(NamedTuple):
-    """Bring one chain home from a worker.
+    """Return one chain from a worker.
 
     Attributes:
         chain: Its number.
         values: Its constrained draws by site.
         num_draws: How many there are.
-        report: See ``FNBG.diagnostics``; None for a chain without draws.
+        report: What is told of it; None for a chain without draws.
         error: What stopped it, if anything did.
     """
 
     chain: int
     values: Mapping[str, NDArray[Any]]
     num_draws: int
-    report: dict[str, Any] | None
+    report: ChainReport | None
     error: BaseException | None
 
 
@@ -85,7 +87,7 @@ class _Shared(NamedTuple):
 
     Attributes:
         progress: By chain, sweeps so far and then the blocks' acceptance rates.
-        stop: Set once the workers are to come home with what they have.
+        stop: Set once the workers are to return what they have.
     """
 
     progress: Any
@@ -107,7 +109,7 @@ def run_in_processes(
 ) -> Generator[ChainDone]:
     """Run each chain in a worker, as many at a time as there are cores.
 
-    On Ctrl-C the workers stop, and their draws so far come home before it goes on to the caller;
+    On Ctrl-C the workers stop and return their draws so far before it goes on to the caller;
     another one, a second later or more, does not wait for them.
 
     Raises:
@@ -134,12 +136,12 @@ def run_in_processes(
                 table = np.frombuffer(shared.progress).reshape(len(keys), row)
                 for chain in np.flatnonzero(table[:, 0]):
                     show(int(chain), int(table[chain, 0]), table[chain, 1:].tolist())
-                # What came home goes first: it is not lost with a worker that died meanwhile
+                # What was returned goes first: it is not lost with a worker that died meanwhile
                 for future in sorted(done, key=lambda one: one.exception() is not None):
-                    home = future.result()
-                    if home.error is not None:
+                    chain_done = future.result()
+                    if chain_done.error is not None:
                         shared.stop.value = 1
-                    yield home
+                    yield chain_done
             except KeyboardInterrupt as error:
                 if interrupt is not None and time.monotonic() > deadline:
                     raise
@@ -179,35 +181,35 @@ def _run_chain(
     error: BaseException | None = None
     with pyro.validation_enabled(False):
         try:
-            runs = start_chains(
+            problem, chains = start_chains(
                 task.config, task.warmup_steps, task.args, task.kwargs, [initial_params], [key]
             )
         except BaseException as raised:
-            return ChainDone(chain, {}, 0, None, _sent_home(raised, chain))
-        draws = Draws(runs[0].sites, task.save_params, 1, task.num_draws)
-        collector = Collector(task.kernel, runs, draws, task.hook_fn, [suffix])
-        task.kernel.hold(runs[0], collector.statistics[0])
+            return ChainDone(chain, {}, 0, None, _sendable(raised, chain))
+        draws = Draws(problem.sites, task.save_params, 1, task.num_draws)
+        collector = Collector(task.kernel, problem, chains, draws, task.hook_fn, [suffix])
+        task.kernel.show(Run(problem, chains[0]), collector.statistics[0])
         num_sweeps = task.warmup_steps + task.num_draws * task.config.thin
         try:
-            with closing(run_chains(runs, num_sweeps)) as pieces:
+            with closing(run_chains(problem, chains, num_sweeps)) as pieces:
                 for piece in pieces:
                     collector.take(piece)
-                    run = collector.runs[0]
-                    numbers = [run.sweeps, *run.phase.rates.tolist()]
+                    now = piece.after
+                    numbers = [now.sweeps, *problem.phase(now).rates.tolist()]
                     row = len(numbers)
                     _shared.progress[chain * row : (chain + 1) * row] = numbers
                     if _shared.stop.value:
                         break
         except BaseException as raised:
-            # Whatever it is, the draws so far come home with it
-            error = _sent_home(raised, chain)
+            # Whatever it is, the draws so far are returned with it
+            error = _sendable(raised, chain)
         count = draws.counts[0]
         report = collector.report(0) if count else None
     values = {name: value.cpu().numpy() for name, value in draws.of_chain(0).items()}
     return ChainDone(chain, values, count, report, error)
 
 
-def _sent_home(error: BaseException, chain: int) -> BaseException:
+def _sendable(error: BaseException, chain: int) -> BaseException:
     """Return an error that the parent can read, with the traceback of this worker."""
     error.add_note(f"In the worker of chain {chain}:\n{traceback.format_exc()}")
     return portable(error)

@@ -1,17 +1,106 @@
-"""The one interface of all engines."""
+"""What all chains of a run share, and the one interface of what runs their sweeps."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
-from pyro_fnbg.core.tuning import Tuning
+from pyro_fnbg.core.batches import Batches, BatchPlan
+from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.moves.base import MoveState
+from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
+from pyro_fnbg.core.noise import noise_of_sweeps
+from pyro_fnbg.core.state import ChainState, Tally
+from pyro_fnbg.core.tuning import gains
+from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.model.sites import ModelSites
 
-__all__ = ["Engine", "SweepResults"]
+__all__ = ["Engine", "Problem", "Record", "SweepInputs", "advance", "next_inputs"]
 
 
-class SweepResults(NamedTuple):
+@dataclass(frozen=True)
+class Problem:
+    """Hold what all chains of a run share; nothing in it changes while they run.
+
+    Attributes:
+        sites: What set-up found in the model.
+        partition: The blocks.
+        plan: The batches' sizes and what the chains target.
+        batches: The rows of every chain's batches.
+        density: The model's log density.
+        moves: The move of each block.
+        engine: What runs the sweeps.
+        engine_reason: Why it is this one.
+        warmup_steps: Number of sweeps that are not counted as draws.
+        tuned_sweeps: Number of sweeps in which the moves learn.
+        thin: Sweeps a draw.
+    """
+
+    sites: ModelSites
+    partition: Partition
+    plan: BatchPlan
+    batches: Batches
+    density: ModelDensity
+    moves: JointMoves
+    engine: Engine
+    engine_reason: str
+    warmup_steps: int
+    tuned_sweeps: int
+    thin: int
+
+    def is_warming_up(self, chain: ChainState) -> bool:
+        """Whether a chain's next sweep belongs to the warmup."""
+        return chain.sweeps < self.warmup_steps
+
+    def phase(self, chain: ChainState) -> Tally:
+        """Return the decisions of the phase that a chain's last sweep belongs to."""
+        return chain.warmup if chain.sweeps <= self.warmup_steps else chain.draws
+
+    def sweeps_a_draw(self, chain: ChainState) -> int:
+        """Return how many sweeps a chain's next draw takes, or its next step of the warmup."""
+        return 1 if self.is_warming_up(chain) else self.thin
+
+
+class SweepInputs(NamedTuple):
+    """Hold all that K sweeps of C chains start from.
+
+    Attributes:
+        positions: Unconstrained parameters, shape ``(C, num_params)``.
+        rows: Rows of each sweep's batch, shape ``(C, K, batch_size)``; None stands for all rows in
+            every sweep.
+        z: Standard normal noise in flat order, shape ``(C, K, num_params)``, double precision.
+        log_u: Logarithms of uniforms in block order, shape ``(C, K, num_blocks)``.
+        adaptation: The moves' states, each with a dimension for chains in front.
+        gains: How much the moves learn from each sweep, shape ``(K,)``; None for nothing.
+    """
+
+    positions: Tensor
+    rows: Tensor | None
+    z: Tensor
+    log_u: Tensor
+    adaptation: tuple[MoveState, ...]
+    gains: Tensor | None = None
+
+    def to(self, device: torch.device) -> SweepInputs:
+        """Return the same on a device."""
+        return SweepInputs(
+            self.positions.to(device),
+            None if self.rows is None else self.rows.to(device),
+            self.z.to(device),
+            self.log_u.to(device),
+            tuple(
+                type(state)(*(values.to(device) for values in state)) for state in self.adaptation
+            ),
+            None if self.gains is None else self.gains.to(device),
+        )
+
+
+class Record(NamedTuple):
     """Report K sweeps of C chains.
 
     Attributes:
@@ -19,26 +108,59 @@ class SweepResults(NamedTuple):
         log_ratios: Log acceptance ratios, shape ``(C, K, num_blocks)``; minus infinity for
             candidates of probability zero, NaN for candidates whose density is NaN or infinite.
         accepted: Decisions, shape ``(C, K, num_blocks)``.
-        log_densities: Log density of each position on its sweep's batch, shape ``(C, K)``.
-        scales: Proposal scales after each sweep, shape ``(C, K, num_blocks)``.
+        log_densities: Log density of each position on its sweep's batch, double precision, shape
+            ``(C, K)``.
+        adaptation: The moves' states after each sweep, with dimensions ``(C, K)`` in front;
+            ``(C, 1)`` where they learnt nothing.
     """
 
     positions: Tensor
     log_ratios: Tensor
     accepted: Tensor
     log_densities: Tensor
-    scales: Tensor
+    adaptation: tuple[MoveState, ...]
 
-    def of_chain(self, chain: int) -> SweepResults:
-        """Return one chain's results, without the dimension for chains."""
-        return SweepResults(*(values[chain] for values in self))
+    def of_chain(self, chain: int) -> Record:
+        """Return one chain's record, without the dimension for chains."""
+        return Record(*self._map(lambda values: values[chain]), at(self.adaptation, chain))
 
-    def of_sweeps(self, first: int, stop: int) -> SweepResults:
-        """Return some sweeps of one chain's results, which have no dimension for chains."""
-        return SweepResults(*(values[first:stop] for values in self))
+    def of_sweeps(self, first: int, stop: int) -> Record:
+        """Return some sweeps of one chain's record, which has no dimension for chains."""
+        has_learnt = all(len(values) > 1 for state in self.adaptation for values in state)
+        learnt = at(self.adaptation, slice(first, stop)) if has_learnt else self.adaptation
+        return Record(*self._map(lambda values: values[first:stop]), learnt)
+
+    def _map(self, take: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Take a part of all tensors that have an entry for every sweep."""
+        return (
+            take(self.positions),
+            take(self.log_ratios),
+            take(self.accepted),
+            take(self.log_densities),
+        )
 
 
-class Engine(Protocol):
+def advance(problem: Problem, chain: ChainState, record: Record) -> ChainState:
+    """Return a chain's state after the sweeps of its record, all of the warmup or all of the draws.
+
+    Args:
+        problem: What the chains share.
+        chain: The state before the first of the sweeps.
+        record: The chain's record, without the dimension for chains.
+    """
+    in_warmup = problem.is_warming_up(chain)
+    tally = (chain.warmup if in_warmup else chain.draws).add(record.accepted, record.log_ratios)
+    return replace(
+        chain,
+        sweeps=chain.sweeps + len(record.accepted),
+        position=record.positions[-1],
+        adaptation=at(record.adaptation, -1),
+        warmup=tally if in_warmup else chain.warmup,
+        draws=chain.draws if in_warmup else tally,
+    )
+
+
+class Engine(ABC):
     """Run sweeps. The same noise gives the same decisions in every engine (double precision).
 
     Attributes:
@@ -48,28 +170,51 @@ class Engine(Protocol):
         joins_chains: Whether several chains are faster in one call than in one each.
     """
 
-    name: str
-    is_compiled: bool
-    joins_chains: bool
+    name: ClassVar[str]
+    is_compiled: ClassVar[bool]
+    joins_chains: ClassVar[bool]
 
     def sweeps(
-        self,
-        positions: Tensor,
-        rows: Tensor | None,
-        z: Tensor,
-        log_u: Tensor,
-        scales: Tensor,
-        tuning: Tuning | None = None,
-    ) -> SweepResults:
-        """Run K sweeps of C chains, each chain from its own position.
+        self, problem: Problem, chains: Sequence[ChainState], count: int
+    ) -> tuple[list[ChainState], Record]:
+        """Run the next ``count`` sweeps of chains that have made as many sweeps so far.
 
         Args:
-            positions: Unconstrained parameters, shape ``(C, num_params)``.
-            rows: Rows of each sweep's batch, shape ``(C, K, batch_size)``; None stands for all
-                rows in every sweep.
-            z: Standard normal noise in flat order, shape ``(C, K, num_params)``, double precision.
-            log_u: Logarithms of uniforms in block order, shape ``(C, K, num_blocks)``.
-            scales: Proposal standard deviation of each block, shape ``(C, num_blocks)``.
-            tuning: How the scales move after each sweep; None leaves them as they are.
+            problem: What the chains share.
+            chains: Their states.
+            count: Number of sweeps, all of the warmup or all of the draws.
+
+        Returns:
+            The chains' states after the sweeps, and what happened in them.
         """
-        ...
+        record = self.run(next_inputs(problem, chains, count))
+        after = [
+            advance(problem, chain, record.of_chain(number)) for number, chain in enumerate(chains)
+        ]
+        return after, record
+
+    @abstractmethod
+    def run(self, inputs: SweepInputs) -> Record:
+        """Run sweeps on given noise and batches, each chain from its own position."""
+
+
+def next_inputs(problem: Problem, chains: Sequence[ChainState], count: int) -> SweepInputs:
+    """Draw all noise and batches of the next ``count`` sweeps, before the first of them starts."""
+    first = chains[0].sweeps
+    size = problem.partition.num_params, problem.partition.num_blocks
+    noise = [noise_of_sweeps(chain.key, first, count, *size) for chain in chains]
+    rows = [problem.batches.rows_of_sweeps(chain.key, first, count) for chain in chains]
+    batches = [batch for batch in rows if batch is not None]
+    return SweepInputs(
+        _stacked([chain.position for chain in chains]),
+        _stacked(batches) if batches else None,
+        _stacked([z for z, _ in noise]),
+        _stacked([log_u for _, log_u in noise]),
+        stacked([chain.adaptation for chain in chains]),
+        gains(first, count) if first < problem.tuned_sweeps else None,
+    )
+
+
+def _stacked(values: Sequence[Tensor]) -> Tensor:
+    """Put chains side by side; a single one is not copied."""
+    return values[0].unsqueeze(0) if len(values) == 1 else torch.stack(list(values))

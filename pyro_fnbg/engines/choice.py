@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.noise import ChainKey, Stream, sweep_noise
-from pyro_fnbg.core.step import increments, log_accept_ratio
-from pyro_fnbg.engines.base import Engine
+from pyro_fnbg.core.step import log_accept_ratio
+from pyro_fnbg.engines.base import Engine, Problem, SweepInputs
 from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.fused.engine import FusedEngine
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
-from pyro_fnbg.engines.trace import TraceEngine
 from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.model.sites import Model, ModelSites
+from pyro_fnbg.model.sites import Model
 
-__all__ = ["ENGINE_NAMES", "ChosenEngine", "choose_engine"]
+__all__ = ["ENGINE_NAMES", "Places", "choose_engine"]
 
-FAST: dict[str, Callable[[Network, Partition], Engine]] = {
+FAST: dict[str, Callable[[Network, Partition, JointMoves], Engine]] = {
     "fused": FusedEngine,
     "feedforward": FeedforwardEngine,
 }
@@ -36,82 +36,64 @@ BLOCKS_PER_LAYER, STRETCHES = 3, (1.0, 1.0, 1.0, 10.0, 10.0, 100.0)
 TOLERANCES = {torch.float32: (1e-3, 1e-4), torch.float64: (1e-8, 1e-9)}
 
 
-class ChosenEngine(NamedTuple):
-    """Hold an engine and why it was chosen."""
-
-    engine: Engine
-    reason: str
-
-
-class Positions(NamedTuple):
+class Places(NamedTuple):
     """Hold where an engine is compared with the model.
 
     Attributes:
-        tries: Positions, the first of them the chain's start, shape ``(tries, num_params)``.
+        positions: The first of them the chain's start, shape ``(positions, num_params)``.
         rows: A batch, or None for all rows.
-        scales: Proposal scales, shape ``(num_blocks,)``.
         key: The chain's random streams.
     """
 
-    tries: Tensor
+    positions: Tensor
     rows: Tensor | None
-    scales: Tensor
     key: ChainKey
 
 
 def choose_engine(
     name: str,
+    problem: Problem,
     model: Model,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    sites: ModelSites,
-    plan: BatchPlan,
-    partition: Partition,
-    density: ModelDensity,
-    at: Positions,
-) -> ChosenEngine:
-    """Build the engine of a name; "auto" is the fastest that knows the model.
+    at: Places,
+) -> Problem:
+    """Give a problem, which has the trace engine, that of a name; "auto" is the fastest possible.
 
     Raises:
         ValueError: If the engine does not know the model, or disagrees with it; says in what.
     """
     if name == "trace":
-        return ChosenEngine(TraceEngine(density, partition), "asked for by engine='trace'")
+        return replace(problem, engine_reason="asked for by engine='trace'")
     candidates: Sequence[str] = (name,)
     if name == "auto":
-        candidates = ("feedforward",) if at.tries.is_cuda else ("fused", "feedforward")
+        candidates = ("feedforward",) if at.positions.is_cuda else ("fused", "feedforward")
     reason = ""
     try:
-        network = read_network(model, args, kwargs, sites, plan)
+        network = read_network(model, args, kwargs, problem.sites, problem.plan)
     except NotFeedforward as refusal:
         reason, candidates = str(refusal), ()
     for candidate in candidates:
         try:
-            engine = FAST[candidate](network, partition)
-            _compare(engine, network, partition, density, sites.observed, at)
+            engine = FAST[candidate](network, problem.partition, problem.moves)
+            _compare(engine, network, problem, at)
         except NotFeedforward as refusal:
             reason = str(refusal)
             continue
         asked = f"asked for by engine={name!r}" if name != "auto" else "the fastest that applies"
         if reason:
             asked += f" (not a faster one: {reason})"
-        return ChosenEngine(engine, f"{asked}; its log ratios were compared with the model's")
+        asked += "; its log ratios were compared with the model's"
+        return replace(problem, engine=engine, engine_reason=asked)
     if name != "auto":
         raise ValueError(
             f"engine={name!r} cannot run this model: {reason}; engine='trace' runs any model, and "
             "'auto' chooses"
         )
-    return ChosenEngine(TraceEngine(density, partition), f"the model itself is run: {reason}")
+    return replace(problem, engine_reason=f"the model itself is run: {reason}")
 
 
-def _compare(
-    engine: Engine,
-    network: Network,
-    partition: Partition,
-    density: ModelDensity,
-    observed: Sequence[str],
-    at: Positions,
-) -> None:
+def _compare(engine: Engine, network: Network, problem: Problem, at: Places) -> None:
     """Compare an engine's log ratios with the model's, for some blocks of every layer.
 
     In every layer one candidate at least has to move the likelihood. A disagreement has to come
@@ -121,25 +103,31 @@ def _compare(
         ValueError: If they disagree, naming the block and the terms.
         NotFeedforward: If no candidate of a layer moves the likelihood.
     """
+    partition, moves, observed = problem.partition, problem.moves, problem.sites.observed
     layers = _blocks_by_layer(network, partition)
     doubted: set[int] = set()
     unproven = set(layers)
+    never = torch.full((1, 1, partition.num_blocks), math.inf, dtype=torch.float64)
+    rows = None if at.rows is None else at.rows[None, None]
     for number, stretch in enumerate(STRETCHES):
-        position = at.tries[number % len(at.tries)]
+        position = at.positions[number % len(at.positions)]
         size = len(position), partition.num_blocks
-        z = sweep_noise(at.key, number, *size, stream=Stream.CHECK).z
-        scales = stretch * at.scales
-        rows = None if at.rows is None else at.rows[None, None]
-        never = torch.full((1, 1, partition.num_blocks), math.inf, dtype=torch.float64)
-        found = engine.sweeps(position[None], rows, z[None, None], never, scales[None])
-        moves = increments(z, scales, partition.block_of_coordinate, position.dtype)
-        before = _terms(density, position, at.rows, observed)
+        z = stretch * sweep_noise(at.key, number, *size, stream=Stream.CHECK).z
+        start = moves.start()
+        found = engine.run(
+            SweepInputs(position[None], rows, z[None, None], never, stacked([start]))
+        )
+        known = moves.displace(start, position.cpu(), z)
+        before = _terms(problem.density, position, at.rows, observed)
         for layer, blocks in layers.items():
             for block in blocks:
                 index = partition.indices[block].to(position.device)
-                moved = position.index_add(0, index, moves.to(position.device)[index])
-                after = _terms(density, moved, at.rows, observed)
+                increment = known.increment.to(position.device)[index]
+                moved = position.index_add(0, index, increment)
+                after = _terms(problem.density, moved, at.rows, observed)
                 ratio = float(found.log_ratios[0, 0, block])
+                if known.log_corrections is not None:
+                    ratio -= float(known.log_corrections[block])
                 if _agree(ratio, before, after, position.dtype, network.factor):
                     if not torch.equal(before.observed, after.observed):
                         unproven.discard(layer)

@@ -20,9 +20,9 @@ from torch.distributions import Normal, biject_to
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.step import Proposal, accept_prob, increments, sweep, tiled_sum
-from pyro_fnbg.core.tuning import Tuning, adapt
-from pyro_fnbg.engines.base import SweepResults
+from pyro_fnbg.core.moves.joint import JointMoves, stacked
+from pyro_fnbg.core.step import Proposal, accept_prob, sweep, tiled_sum
+from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.network import Network
 from pyro_fnbg.engines.places import Node, first_layer_groups, group_products, locate
 from pyro_fnbg.networks.statement import ACTIVATIONS
@@ -64,7 +64,7 @@ class _Sweep(NamedTuple):
     log_priors: Sequence[Tensor]
 
 
-class FeedforwardEngine:
+class FeedforwardEngine(Engine):
     """Sweep over the blocks of a feedforward network, all chains at once, on the CPU or a GPU.
 
     The same noise gives the decisions of the trace engine, up to rounding: blocks add to what was
@@ -74,14 +74,16 @@ class FeedforwardEngine:
     Args:
         network: What the model states of itself.
         partition: The blocks in sweep order.
+        moves: The move of each block.
     """
 
     name = "feedforward"
     is_compiled = False
     joins_chains = True
 
-    def __init__(self, network: Network, partition: Partition) -> None:
+    def __init__(self, network: Network, partition: Partition, moves: JointMoves) -> None:
         device = network.inputs.device
+        self._device, self._moves = device, moves.to(device)
         self._network = network
         self._labels = network.labels.reshape(len(network.labels), -1)
         self._activations = [ACTIVATIONS[name] for name in network.activations]
@@ -92,41 +94,32 @@ class FeedforwardEngine:
         self._bijection = None if prior is None else biject_to(prior.support)
         self._places = [locate(network, index) for index in partition.indices]
         self._groups = first_layer_groups(network, self._places)
-        self._owners = partition.block_of_coordinate.to(device)
         # Coordinates block after block, and where one block ends
         self._order = torch.cat(partition.indices).to(device)
         self._sizes = partition.sizes.tolist()
 
-    def sweeps(
-        self,
-        positions: Tensor,
-        rows: Tensor | None,
-        z: Tensor,
-        log_u: Tensor,
-        scales: Tensor,
-        tuning: Tuning | None = None,
-    ) -> SweepResults:
-        """Run K sweeps of C chains; see ``pyro_fnbg.engines.base.Engine``."""
-        device = positions.device
-        rows = None if rows is None else rows.to(device)
-        z, log_u, scales = z.to(device), log_u.to(device), scales.to(device)
-        tuning = None if tuning is None else Tuning(*(values.to(device) for values in tuning))
-        results = []
+    def run(self, inputs: SweepInputs) -> Record:
+        """Run sweeps on given noise and batches; see ``Engine.run``."""
+        positions, rows, z, log_u, adaptation, gains = inputs.to(self._device)
+        results, learnt = [], [adaptation]
         # A distribution that checks its arguments makes the host wait for the device
         with torch.no_grad(), pyro.validation_enabled(False):
             for number in range(z.shape[1]):
-                increment = increments(z[:, number], scales, self._owners, positions.dtype)
+                displacement = self._moves.displace(learnt[-1], positions, z[:, number])
                 batch = None if rows is None else rows[:, number]
-                known = self._prepare(positions, batch, increment)
+                known = self._prepare(positions, batch, displacement.increment)
                 evaluate, propose = partial(self._evaluate, known), partial(self._propose, known)
-                state, info = sweep(positions, evaluate, propose, log_u[:, number])
+                corrections = displacement.log_corrections
+                step = self._moves.steps(propose, corrections, log_u[:, number])
+                state, info = sweep(positions, evaluate, step, len(self._sizes))
                 positions = state.position
                 terms = torch.cat([self._log_prior(positions), state.log_lik], -1)
-                if tuning is not None:
+                if gains is not None:
                     probs = accept_prob(info.log_ratios)
-                    scales = adapt(scales, probs, tuning.targets, tuning.gains[number])
-                results.append((positions, *info, tiled_sum(terms), scales))
-        return SweepResults(*(torch.stack(pieces, 1) for pieces in zip(*results, strict=True)))
+                    learnt.append(self._moves.adapt(learnt[-1], probs, gains[number]))
+                results.append((positions, *info, tiled_sum(terms)))
+        found = [torch.stack(pieces, 1) for pieces in zip(*results, strict=True)]
+        return Record(found[0], found[1], found[2], found[3], stacked(learnt[1:] or learnt, 1))
 
     def _prepare(self, position: Tensor, rows: Tensor | None, increment: Tensor) -> _Sweep:
         """Fetch the batch, and compute all that no decision changes.

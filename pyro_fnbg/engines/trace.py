@@ -6,51 +6,53 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.step import accept_prob, increments, proposals, sweep
-from pyro_fnbg.core.tuning import Tuning, adapt
-from pyro_fnbg.engines.base import SweepResults
+from pyro_fnbg.core.moves.base import MoveState
+from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
+from pyro_fnbg.core.step import accept_prob, proposals, sweep
+from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.model.density import ModelDensity
 
 __all__ = ["TraceEngine"]
 
 
-class TraceEngine:
+class TraceEngine(Engine):
     """Sweep over the blocks of any Pyro model, one model run a block, one chain after the other.
+
+    Runs every move.
 
     Args:
         density: The model's log density.
         partition: The blocks in sweep order.
+        moves: The move of each block.
     """
 
     name = "trace"
     is_compiled = False
     joins_chains = False
 
-    def __init__(self, density: ModelDensity, partition: Partition) -> None:
-        self._density, self._partition = density, partition
+    def __init__(self, density: ModelDensity, partition: Partition, moves: JointMoves) -> None:
+        self._density, self._partition, self._moves = density, partition, moves
 
-    def sweeps(
-        self,
-        positions: Tensor,
-        rows: Tensor | None,
-        z: Tensor,
-        log_u: Tensor,
-        scales: Tensor,
-        tuning: Tuning | None = None,
-    ) -> SweepResults:
-        """Run K sweeps of C chains; see ``pyro_fnbg.engines.base.Engine``."""
+    def run(self, inputs: SweepInputs) -> Record:
+        """Run sweeps on given noise and batches; see ``Engine.run``."""
         chains = [
             self._chain(
-                positions[chain],
-                None if rows is None else rows[chain],
-                z[chain],
-                log_u[chain],
-                scales[chain],
-                tuning,
+                inputs.positions[chain],
+                None if inputs.rows is None else inputs.rows[chain],
+                inputs.z[chain],
+                inputs.log_u[chain],
+                at(inputs.adaptation, chain),
+                inputs.gains,
             )
-            for chain in range(len(positions))
+            for chain in range(len(inputs.positions))
         ]
-        return SweepResults(*(torch.stack(pieces) for pieces in zip(*chains, strict=True)))
+        return Record(
+            positions=torch.stack([chain.positions for chain in chains]),
+            log_ratios=torch.stack([chain.log_ratios for chain in chains]),
+            accepted=torch.stack([chain.accepted for chain in chains]),
+            log_densities=torch.stack([chain.log_densities for chain in chains]),
+            adaptation=stacked([chain.adaptation for chain in chains]),
+        )
 
     def _chain(
         self,
@@ -58,30 +60,30 @@ class TraceEngine:
         rows: Tensor | None,
         z: Tensor,
         log_u: Tensor,
-        scales: Tensor,
-        tuning: Tuning | None,
-    ) -> SweepResults:
-        """Run K sweeps of one chain; nothing has the leading dimension here."""
-        device = position.device
+        adaptation: tuple[MoveState, ...],
+        gains: Tensor | None,
+    ) -> Record:
+        """Run sweeps of one chain; nothing has the leading dimension here."""
+        device, num_blocks = position.device, self._partition.num_blocks
         blocks = [index.to(device) for index in self._partition.indices]
-        owners = self._partition.block_of_coordinate
-        states, infos, scales_after = [], [], []
-        for number, (z_sweep, log_u_sweep) in enumerate(zip(z, log_u, strict=True)):
-            increment = increments(z_sweep, scales, owners, position.dtype).to(device)
+        states, infos, learnt = [], [], [adaptation]
+        for number in range(len(z)):
+            # On the CPU, as all noise and all that moves learn
+            known = self._moves.displace(learnt[-1], position.cpu(), z[number]).to(device)
             density = self._density.on(None if rows is None else rows[number])
-            propose = proposals(density, blocks, increment)
-            state, info = sweep(position, density, propose, log_u_sweep.to(device))
+            propose = proposals(density, blocks, known.increment)
+            step = self._moves.steps(propose, known.log_corrections, log_u[number].to(device))
+            state, info = sweep(position, density, step, num_blocks)
             position = state.position
-            if tuning is not None:
+            if gains is not None:
                 probs = accept_prob(info.log_ratios).cpu()
-                scales = adapt(scales, probs, tuning.targets, tuning.gains[number])
+                learnt.append(self._moves.adapt(learnt[-1], probs, gains[number]))
             states.append(state)
             infos.append(info)
-            scales_after.append(scales)
-        return SweepResults(
-            torch.stack([state.position for state in states]),
-            torch.stack([info.log_ratios for info in infos]),
-            torch.stack([info.accepted for info in infos]),
-            torch.stack([state.log_density for state in states]),
-            torch.stack(scales_after),
+        return Record(
+            positions=torch.stack([state.position for state in states]),
+            log_ratios=torch.stack([info.log_ratios for info in infos]),
+            accepted=torch.stack([info.accepted for info in infos]),
+            log_densities=torch.stack([state.log_density for state in states]),
+            adaptation=stacked(learnt[1:] or learnt),
         )

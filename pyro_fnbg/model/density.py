@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Independent
 
 from pyro_fnbg.core.batches import BatchPlan
-from pyro_fnbg.core.step import ChainState
+from pyro_fnbg.core.step import BatchState
 from pyro_fnbg.model.sites import Model, ModelSites
 from pyro_fnbg.model.supports import (
     KnownSupport,
@@ -151,13 +151,13 @@ class ModelDensity:
             if name not in sites.real_sites
         }
 
-    def on(self, rows: Tensor | None) -> Callable[[Tensor], ChainState]:
+    def on(self, rows: Tensor | None) -> Callable[[Tensor], BatchState]:
         """Fix the batch: rows of the data of shape ``(batch_size,)``, or None for all."""
 
-        def density(position: Tensor) -> ChainState:
+        def density(position: Tensor) -> BatchState:
             position = self._layout.rounded(position)
             terms = [term.reshape(-1).double() for term in self.site_terms(position, rows).values()]
-            return ChainState(position, torch.cat(terms))
+            return BatchState(position, torch.cat(terms))
 
         return density
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from pyro import poutine
 from torch import Tensor
 
-from pyro_fnbg.chains.report import stuck_blocks
+from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.core.checks import check_flag, shown
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.rows import observed_values
@@ -30,16 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["to_arviz"]
 
-# Entries of the kernel's report by their names in ArviZ; those of the noise of minibatch decisions
-# are there for minibatches only
-BLOCK_STATS = {
-    "acceptance_rate": "acceptance rate by block",
-    "proposal_scale": "proposal scale by block",
-    "non_finite_candidates": "non-finite candidates",
-}
+# The noise of minibatch decisions by its names in ArviZ
 BATCH_NOISE = {
-    "log_ratio_sd_across_batches": "standard deviation of the log ratio across batches",
-    "share_reversed_by_another_batch": "share of decisions that another batch would reverse",
+    "standard deviation of the log ratio across batches": "log_ratio_sd_across_batches",
+    "share of decisions that another batch would reverse": "share_reversed_by_another_batch",
 }
 SAMPLE_DIMS = ("chain", "draw")
 
@@ -118,7 +111,7 @@ def to_arviz(
     for name, value in (("coords", coords), ("dims", dims)):
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"{name} must map names to lists, or be None; got {shown(value)}")
-    reports: list[dict[str, Any]] = mcmc._diagnostics
+    reports: list[ChainReport] = [diagnostics.report for diagnostics in mcmc._diagnostics]
     coords, dims = coords or {}, dims or {}
     samples: Mapping[str, Tensor] = mcmc.get_samples(group_by_chain=True)
     values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
@@ -152,10 +145,11 @@ def _check_run(mcmc: Any) -> None:
     reports = mcmc._diagnostics
     if getattr(mcmc, "_samples", ()) is None or not reports or not all(reports):
         raise RuntimeError("mcmc has no finished run to convert: call mcmc.run(...) first")
+    keys = [diagnostics.report.key for diagnostics in reports]
     # Chains of a run share its seed and number themselves, unless one began a stream of its own
     if any(
-        two["chain"] > 0 and not (two["seed"] == one["seed"] and two["chain"] > one["chain"])
-        for one, two in pairwise(reports)
+        two.chain > 0 and not (two.seed == one.seed and two.chain > one.chain)
+        for one, two in pairwise(keys)
     ):
         raise RuntimeError(
             "the last run of mcmc broke off: it left the draws of an earlier run with reports of "
@@ -163,65 +157,65 @@ def _check_run(mcmc: Any) -> None:
         )
 
 
-def _sample_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
+def _sample_stats(reports: list[ChainReport], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
     """Gather what the chains know of every draw."""
-    found = {
-        name: np.stack([report["sample_stats"][name] for report in reports])
-        for name in reports[0]["sample_stats"]
-    }
-    temperature = reports[0]["nominal likelihood temperature"]
-    if not _is_minibatch(reports[0]) and math.isclose(temperature, 1.0):
+    found = {name: np.stack([one.draws[name] for one in reports]) for name in reports[0].draws}
+    if reports[0].plan.is_exact:
         found["lp"] = found["batch_log_density"]
     dims = {"layer_acceptance_rate": ["layer"]}
-    return dataset(found, SAMPLE_DIMS, dims, {**coords, "layer": reports[0]["layers"]})
+    return dataset(found, SAMPLE_DIMS, dims, {**coords, "layer": reports[0].layer_names})
 
 
-def _chain_stats(reports: list[dict[str, Any]], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
+def _chain_stats(reports: list[ChainReport], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
     """Gather what is known of the draws of each chain as a whole, by block and by layer."""
-    layers, blocks = reports[0]["layers"], list(reports[0]["proposal scale by block"])
-    noise = BATCH_NOISE if _is_minibatch(reports[0]) else {}
-    # The report lists the non-finite candidates of those blocks that have any
-    found = {
-        name: np.array([[report[key].get(block, 0) for block in blocks] for report in reports])
-        for name, key in BLOCK_STATS.items()
-    } | {
-        name: np.array([[report[key][layer] for layer in layers] for report in reports])
-        for name, key in noise.items()
+    first = reports[0]
+    of_blocks = {
+        "acceptance_rate": [one.acceptance_rates for one in reports],
+        **{_variable(name): [one.learnt[name] for one in reports] for name in first.learnt},
+        "non_finite_candidates": [one.non_finite for one in reports],
     }
-    dims = dict.fromkeys(BLOCK_STATS, ["block"]) | dict.fromkeys(noise, ["layer"])
-    return dataset(found, ("chain",), dims, {**coords, "layer": layers, "block": blocks})
+    of_layers = {
+        BATCH_NOISE[name]: [list(one.by_layer(one.batch_noise[name]).values()) for one in reports]
+        for name in first.batch_noise
+    }
+    found = {name: np.array(values) for name, values in (of_blocks | of_layers).items()}
+    dims = dict.fromkeys(of_blocks, ["block"]) | dict.fromkeys(of_layers, ["layer"])
+    labels = {"layer": first.layer_names, "block": list(first.blocks)}
+    return dataset(found, ("chain",), dims, {**coords, **labels})
 
 
-def _is_minibatch(report: Mapping[str, Any]) -> bool:
-    """Whether a sweep sees part of the rows: only then there is batch noise to report."""
-    return all(key in report for key in BATCH_NOISE.values())
+def _variable(name: str) -> str:
+    """Turn the words for what a move tells of its state into the name of a variable."""
+    return name.replace(" ", "_")
 
 
-def _run_attributes(mcmc: Any, reports: list[dict[str, Any]]) -> dict[str, Any]:
+def _run_attributes(mcmc: Any, reports: list[ChainReport]) -> dict[str, Any]:
     """Say what the chains target, in values that every file format can hold."""
     first = reports[0]
     noise = {
-        name: float(np.mean([report[key]["all"] for report in reports]))
-        for name, key in BATCH_NOISE.items()
-        if _is_minibatch(first)
+        BATCH_NOISE[name]: float(
+            np.mean([float(torch.from_numpy(one.batch_noise[name]).nanmean()) for one in reports])
+        )
+        for name in first.batch_noise
     }
-    blocks = dict.fromkeys(block for block, _ in stuck_blocks(reports))
+    is_stuck = np.any([one.is_stuck for one in reports], axis=0)
+    blocks = [block for block, found in zip(first.blocks, is_stuck, strict=True) if found]
     stuck = {"stuck_blocks": ", ".join(blocks)} if blocks else {}
     return {
-        "target": first["target"],
-        "batch_size": int(first["batch size"]),
-        "num_rows": int(first["number of rows"]),
-        "likelihood_factor": float(first["likelihood factor"]),
-        "nominal_likelihood_temperature": float(first["nominal likelihood temperature"]),
+        "target": first.plan.target,
+        "batch_size": first.plan.batch_size,
+        "num_rows": first.plan.num_rows,
+        "likelihood_factor": first.plan.factor,
+        "nominal_likelihood_temperature": first.plan.temperature,
         **noise,
         **stuck,
-        "warmup_steps": int(mcmc.warmup_steps),
-        "thin": int(first["thin"]),
+        "warmup_steps": first.warmup_steps,
+        "thin": first.thin,
         "is_complete": int(getattr(mcmc, "is_complete", True)),
         # As text, since it may exceed a file's integers. There are several where a hook drew random
         # numbers between chains.
-        "seed": ", ".join(dict.fromkeys(str(report["seed"]) for report in reports)),
-        "random_streams": ", ".join(str(report["chain"]) for report in reports),
+        "seed": ", ".join(dict.fromkeys(str(one.key.seed) for one in reports)),
+        "random_streams": ", ".join(str(one.key.chain) for one in reports),
     }
 
 

@@ -30,6 +30,7 @@ from pyro_fnbg.engines.fused.memory import (
     Results,
     Work,
 )
+from pyro_fnbg.engines.fused.moves import displace, learn
 from pyro_fnbg.engines.fused.proposals import accept_node, accept_nodes, propose_node, propose_nodes
 
 __all__ = ["run_sweeps"]
@@ -114,12 +115,6 @@ def _block_step(
 
 
 @compiled()
-def _accept_prob(log_ratio: float) -> float:
-    """Compute min(1, ratio), with 0 for refused candidates."""
-    return 0.0 if math.isnan(log_ratio) else math.exp(min(0.0, log_ratio))
-
-
-@compiled()
 def _log_likelihood(work: Work) -> float:
     """Sum the log likelihoods of the current state, tile by tile."""
     total = 0.0
@@ -163,9 +158,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
         num_blocks = len(plan.block_layers)
         for k in range(len(noise.z)):
             rows = noise.rows[k % len(noise.rows)]
-            for block in range(num_blocks):
-                for c in range(plan.block_starts[block], plan.block_starts[block + 1]):
-                    work.increments[c] = noise.scales[block] * noise.z[k, plan.coordinates[c]]
+            displace(plan, work, noise, k)
             _begin(plan, data, work, position, rows)
             for block in range(num_blocks):
                 log_ratio, accepted, count = _block_step(
@@ -174,10 +167,9 @@ def _cached_by(sources: str) -> Callable[..., None]:
                 results.log_ratios[k, block] = log_ratio
                 results.accepted[k, block] = accepted
                 results.moved_rows[k, block] = count
-                if noise.gains[k] > 0:
-                    excess = _accept_prob(log_ratio) - noise.targets[block]
-                    noise.scales[block] *= math.exp(noise.gains[k] * excess)
-                results.scales[k, block] = noise.scales[block]
+                if len(noise.gains) > 0:
+                    learn(noise, block, log_ratio, noise.gains[k])
+                    results.scales[k, block] = noise.scales[block]
             log_density = plan.log_constant + _log_likelihood(work)
             for at in range(len(position)):
                 log_density += _log_prior(plan, at, np.float64(position[at]))
@@ -187,7 +179,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
     return run_sweeps
 
 
-_SOURCES = ("compiled.py", "elementwise.py", "layers.py", "memory.py", "proposals.py")
+_SOURCES = ("compiled.py", "elementwise.py", "layers.py", "memory.py", "moves.py", "proposals.py")
 run_sweeps = _cached_by(
     hashlib.sha256(
         b"".join(Path(__file__).with_name(name).read_bytes() for name in _SOURCES)

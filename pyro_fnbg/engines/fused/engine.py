@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.tuning import Tuning
-from pyro_fnbg.engines.base import SweepResults
+from pyro_fnbg.core.moves.joint import JointMoves, stacked
+from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.fused.compiled import run_sweeps
 from pyro_fnbg.engines.fused.memory import Noise, Results, Work, make_data, make_plan, make_work
+from pyro_fnbg.engines.fused.moves import COMPILED_MOVES, pack, unpack
 from pyro_fnbg.engines.network import Network, NotFeedforward
 
 __all__ = ["FusedEngine"]
@@ -24,7 +24,7 @@ __all__ = ["FusedEngine"]
 PATIENCE = 2.0
 
 
-class FusedEngine:
+class FusedEngine(Engine):
     """Sweep over the blocks of a feedforward network, compiled for the CPU.
 
     The same decisions as the other engines from the same noise; in single precision, log ratios
@@ -35,60 +35,60 @@ class FusedEngine:
     Args:
         network: What the model computes.
         partition: The blocks in sweep order.
+        moves: The move of each block.
 
     Raises:
         NotFeedforward: If the network is on another device, or its observation scale has a prior
-            that is not known here.
+            or a block has a move that is not known here.
     """
 
     name = "fused"
     is_compiled = True
     joins_chains = False
 
-    def __init__(self, network: Network, partition: Partition) -> None:
+    def __init__(self, network: Network, partition: Partition, moves: JointMoves) -> None:
         if network.inputs.device.type != "cpu":
             raise NotFeedforward(f"its data are on {network.inputs.device}, not on the CPU")
+        for move in moves.moves:
+            if not isinstance(move, COMPILED_MOVES):
+                raise NotFeedforward(f"the move {move.name!r} is not compiled")
         dtype = network.inputs.dtype
         self._plan = make_plan(network, partition)
         self._data = make_data(network)
+        self._moves, self._targets = moves, moves.targets.numpy()
         self._works: list[Work] = []
         self.moved_rows = torch.empty(0)
-        nothing = torch.empty(1, 0, len(network.prior_locs), dtype=torch.float64)
+        # No sweeps at all: they are compiled by that
+        nothing = torch.empty(1, 0, partition.num_params, dtype=torch.float64)
         with _message_while_compiling(str(dtype)):
-            self.sweeps(
-                nothing.new_zeros(1, nothing.shape[-1]).to(dtype),
-                torch.zeros(1, 0, 1, dtype=torch.long),
-                nothing,
-                nothing.new_empty(1, 0, partition.num_blocks),
-                nothing.new_ones(1, partition.num_blocks),
+            self.run(
+                SweepInputs(
+                    nothing.new_zeros(1, partition.num_params).to(dtype),
+                    torch.zeros(1, 0, 1, dtype=torch.long),
+                    nothing,
+                    nothing.new_empty(1, 0, partition.num_blocks),
+                    stacked([moves.start()]),
+                )
             )
 
-    def sweeps(
-        self,
-        positions: Tensor,
-        rows: Tensor | None,
-        z: Tensor,
-        log_u: Tensor,
-        scales: Tensor,
-        tuning: Tuning | None = None,
-    ) -> SweepResults:
-        """Run K sweeps of C chains; see ``pyro_fnbg.engines.base.Engine``.
+    def run(self, inputs: SweepInputs) -> Record:
+        """Run sweeps on given noise and batches; see ``Engine.run``.
 
         ``moved_rows`` then holds the number of rows on which each candidate had to be followed up
         the layers, shape ``(C, K, num_blocks)``.
         """
+        positions, rows, z, log_u, adaptation, gains = inputs
         (chains, num_sweeps, num_params), num_blocks = z.shape, log_u.shape[-1]
         num_rows = len(self._data.inputs) if rows is None else rows.shape[-1]
         every = np.arange(num_rows)[None]
-        if tuning is None:
-            tuning = Tuning(torch.zeros(num_blocks), torch.zeros(num_sweeps))
-        targets, gains = (values.double().numpy() for values in tuning)
+        scales = pack(self._moves, adaptation)
+        num_learnt = 0 if gains is None else num_sweeps
         results = Results(
             positions=np.empty((chains, num_sweeps, num_params), self._data.inputs.dtype),
             log_ratios=np.empty((chains, num_sweeps, num_blocks)),
             accepted=np.empty((chains, num_sweeps, num_blocks), np.bool_),
             log_densities=np.empty((chains, num_sweeps)),
-            scales=np.empty((chains, num_sweeps, num_blocks)),
+            scales=np.empty((chains, num_learnt, num_blocks)),
             moved_rows=np.empty((chains, num_sweeps, num_blocks), np.int64),
         )
         with self._work(num_rows) as work:
@@ -97,16 +97,23 @@ class FusedEngine:
                     rows=every if rows is None else rows[chain].contiguous().numpy(),
                     z=z[chain].contiguous().numpy(),
                     log_u=log_u[chain].contiguous().numpy(),
-                    scales=scales[chain].numpy().copy(),
-                    targets=targets,
-                    gains=gains,
+                    scales=scales[chain],
+                    targets=self._targets,
+                    gains=np.empty(0) if gains is None else gains.numpy(),
                 )
                 position = positions[chain].numpy().copy()
                 chain_results = Results(*(values[chain] for values in results))
                 # The compiled code lets go of Python's lock
                 run_sweeps(self._plan, self._data, work, position, noise, chain_results)
         self.moved_rows = torch.from_numpy(results.moved_rows)
-        return SweepResults(*map(torch.from_numpy, results[:-1]))
+        learnt = torch.from_numpy(scales[:, None] if gains is None else results.scales)
+        return Record(
+            positions=torch.from_numpy(results.positions),
+            log_ratios=torch.from_numpy(results.log_ratios),
+            accepted=torch.from_numpy(results.accepted),
+            log_densities=torch.from_numpy(results.log_densities),
+            adaptation=unpack(self._moves, learnt),
+        )
 
     @contextmanager
     def _work(self, num_rows: int) -> Iterator[Work]:

@@ -87,9 +87,9 @@ class Noise(NamedTuple):
     rows: Array  # (K, n); (1, n) where all sweeps see the same rows
     z: Array  # (K, P)
     log_u: Array  # (K, B)
-    scales: Array  # (B,) overwritten where they are tuned
+    scales: Array  # (B,) what the moves have learnt; overwritten where they learn
     targets: Array  # (B,) acceptance probabilities aimed at
-    gains: Array  # (K,) how far the scales move after each sweep
+    gains: Array  # (K,) how far the scales move after each sweep; (0,) where they stay
 
 
 class Work(NamedTuple):
@@ -125,7 +125,7 @@ class Results(NamedTuple):
     log_ratios: Array  # (K, B)
     accepted: Array  # (K, B)
     log_densities: Array  # (K,)
-    scales: Array  # (K, B)
+    scales: Array  # (K, B); (0, B) where they stay
     moved_rows: Array  # (K, B) rows on which a candidate was followed up the layers
 
 

@@ -1,0 +1,127 @@
+"""The moves of all blocks of a partition, side by side."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.moves.base import Displacement, Move, MoveState
+from pyro_fnbg.core.step import Propose, State
+
+__all__ = ["JointMoves", "at", "stacked"]
+
+
+class JointMoves:
+    """Join moves so that every block of a partition has one; engines see no other.
+
+    Args:
+        partition: The blocks.
+        moves: The moves, none without a block.
+
+    Attributes:
+        moves: The moves, in the order of their states.
+        of_block: The move of each block.
+    """
+
+    def __init__(self, partition: Partition, moves: Sequence[Move]) -> None:
+        self.moves = tuple(moves)
+        owners = {block: move for move in moves for block in move.blocks.tolist()}
+        self.of_block = tuple(owners[block] for block in range(partition.num_blocks))
+
+    @property
+    def targets(self) -> Tensor:
+        """Acceptance probabilities that tuning aims at, shape ``(num_blocks,)``, or NaN."""
+        targets = torch.empty(len(self.of_block), dtype=torch.float64)
+        for move in self.moves:
+            targets[move.blocks] = move.targets
+        return targets
+
+    def to(self, device: torch.device) -> JointMoves:
+        """Return the same moves with their tensors on a device."""
+        joint = copy.copy(self)
+        moved = {move: move.to(device) for move in self.moves}
+        joint.moves = tuple(moved.values())
+        joint.of_block = tuple(moved[move] for move in self.of_block)
+        return joint
+
+    def start(self) -> tuple[MoveState, ...]:
+        """Return the moves' states before a chain's first sweep."""
+        return tuple(move.start() for move in self.moves)
+
+    def displace(self, states: Sequence[MoveState], position: Tensor, z: Tensor) -> Displacement:
+        """Say where a sweep from a position would move every coordinate; see ``Move.displace``.
+
+        Args:
+            states: The moves' states.
+            position: Unconstrained parameters at the start of the sweep, ``(..., num_params)``.
+            z: Standard normal numbers of the same shape, double precision.
+        """
+        if len(self.moves) == 1:
+            return self.moves[0].displace(states[0], position, z)
+        increment = position.new_empty(z.shape)
+        corrections = z.new_zeros(*z.shape[:-1], len(self.of_block))
+        is_symmetric = True
+        for move, state in zip(self.moves, states, strict=True):
+            own = move.coordinates
+            part = move.displace(state, position[..., own], z[..., own])
+            increment[..., own] = part.increment
+            if part.log_corrections is not None:
+                corrections[..., move.blocks] = part.log_corrections
+                is_symmetric = False
+        return Displacement(increment, None if is_symmetric else corrections)
+
+    def steps(
+        self, propose: Propose[State], log_corrections: Tensor | None, log_u: Tensor
+    ) -> Callable[[State, int], tuple[State, Tensor, Tensor]]:
+        """Return the step of each block in a sweep; see ``Move.step``.
+
+        Args:
+            propose: From a state and a block's number to that block's candidate.
+            log_corrections: As ``displace`` said; see ``Displacement``.
+            log_u: Logarithms of uniforms, shape ``(..., num_blocks)``.
+        """
+
+        def step(state: State, block: int) -> tuple[State, Tensor, Tensor]:
+            correction = None if log_corrections is None else log_corrections[..., block]
+            return self.of_block[block].step(propose, state, block, log_u[..., block], correction)
+
+        return step
+
+    def adapt(
+        self, states: Sequence[MoveState], accept_probs: Tensor, gain: Tensor
+    ) -> tuple[MoveState, ...]:
+        """Let each move learn from a sweep of the warmup; see ``Move.adapt``."""
+        return tuple(
+            move.adapt(state, accept_probs[..., move.blocks], gain)
+            for move, state in zip(self.moves, states, strict=True)
+        )
+
+    def report(self, states: Sequence[MoveState]) -> dict[str, Tensor]:
+        """Return what users are told, by name, ``(num_blocks,)``; NaN for blocks of other moves."""
+        found: dict[str, Tensor] = {}
+        for move, state in zip(self.moves, states, strict=True):
+            for name, values in move.report(state).items():
+                of_all = found.setdefault(name, values.new_full((len(self.of_block),), torch.nan))
+                of_all[move.blocks] = values
+        return found
+
+
+def at(states: Sequence[MoveState], index: int | slice) -> tuple[MoveState, ...]:
+    """Take an entry of every tensor of some states, by their first dimension."""
+    return tuple(type(state)(*(values[index] for values in state)) for state in states)
+
+
+def stacked(states: Sequence[tuple[MoveState, ...]], dim: int = 0) -> tuple[MoveState, ...]:
+    """Put several states of the same moves side by side; a single one is not copied."""
+    return tuple(
+        type(own[0])(*(_stack(values, dim) for values in zip(*own, strict=True)))
+        for own in zip(*states, strict=True)
+    )
+
+
+def _stack(values: Sequence[Tensor], dim: int) -> Tensor:
+    return values[0].unsqueeze(dim) if len(values) == 1 else torch.stack(list(values), dim)

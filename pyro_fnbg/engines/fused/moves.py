@@ -1,0 +1,55 @@
+"""The moves that the fused engine knows, compiled: where they go, and what they learn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_fnbg.core.moves.base import MoveState
+from pyro_fnbg.core.moves.joint import JointMoves
+from pyro_fnbg.core.moves.walk import ScaleState, Walk
+from pyro_fnbg.engines.fused.elementwise import compiled
+from pyro_fnbg.engines.fused.memory import Noise, Plan, Work
+
+__all__ = ["COMPILED_MOVES", "displace", "learn", "pack", "unpack"]
+
+# All of them learn one scale a block
+COMPILED_MOVES = (Walk,)
+
+Array = NDArray[Any]
+
+
+@compiled()
+def displace(plan: Plan, work: Work, noise: Noise, k: int) -> None:
+    """Find where sweep ``k`` would move each coordinate."""
+    for block in range(len(plan.block_layers)):
+        for c in range(plan.block_starts[block], plan.block_starts[block + 1]):
+            work.increments[c] = noise.scales[block] * noise.z[k, plan.coordinates[c]]
+
+
+@compiled()
+def learn(noise: Noise, block: int, log_ratio: float, gain: float) -> None:
+    """Move a block's log scale by the gain times (acceptance probability - target)."""
+    prob = 0.0 if math.isnan(log_ratio) else math.exp(min(0.0, log_ratio))
+    noise.scales[block] *= math.exp(gain * (prob - noise.targets[block]))
+
+
+def pack(moves: JointMoves, adaptation: Sequence[MoveState]) -> NDArray[np.float64]:
+    """Write the scales of C chains by block, shape ``(C, B)``; they may be written to."""
+    chains = len(adaptation[0][0])
+    scales = np.empty((chains, len(moves.of_block)))
+    for move, (own,) in zip(moves.moves, adaptation, strict=True):
+        scales[:, move.blocks] = own
+    return scales
+
+
+def unpack(moves: JointMoves, scales: Tensor) -> tuple[MoveState, ...]:
+    """Split scales by block, shape ``(C, K, B)``, into the states of the moves."""
+    if len(moves.moves) == 1:
+        return (ScaleState(scales),)
+    return tuple(ScaleState(scales[..., move.blocks]) for move in moves.moves)
