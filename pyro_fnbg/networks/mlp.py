@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 import pyro
 import pyro.distributions as dist
@@ -12,6 +11,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
 from pyro_fnbg.core.checks import is_dense, shown
+from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.mlp_arguments import (
     checked_activations,
     checked_likelihood,
@@ -20,7 +20,7 @@ from pyro_fnbg.networks.mlp_arguments import (
     double_only,
     per_layer,
 )
-from pyro_fnbg.networks.statement import ACTIVATIONS, Activation, Feedforward
+from pyro_fnbg.networks.statement import Activation, Feedforward
 
 
 class BayesianMLP:
@@ -104,10 +104,16 @@ class BayesianMLP:
             prior_scale=self.prior_scales, prior_loc=self.prior_locs, observation_scale=[scale],
             bias_prior_scale=self.bias_prior_scales, bias_prior_loc=self.bias_prior_locs,
         )  # fmt: skip
-        self.parameter_shapes: dict[str, tuple[int, ...]] = {}
-        for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths), start=1):
-            self.parameter_shapes[f"layer{layer}.weight"] = (fan_out, fan_in)
-            self.parameter_shapes[f"layer{layer}.bias"] = (fan_out,)
+        is_sampled = isinstance(self.observation_scale, TorchDistributionMixin)
+        self._architecture = Architecture(
+            layers=tuple(f"layer{layer}" for layer in range(1, layers + 1)),
+            widths=self.widths,
+            activations=self.activations,
+            likelihood=self.likelihood,
+            has_bias=(True,) * layers,
+            observation_scale="obs_scale" if is_sampled else self.observation_scale,
+        )
+        self.parameter_shapes = self._architecture.parameter_shapes
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Sample the parameters and the response of each row, or observe `y`."""
@@ -132,10 +138,8 @@ class BayesianMLP:
 
     def feedforward(self, x: Tensor, y: Tensor | None = None) -> Feedforward:
         """State the network's structure, for the fast engines; see `Feedforward`."""
-        layers = [name.removesuffix(".weight") for name in list(self.parameter_shapes)[::2]]
-        is_sampled = isinstance(self.observation_scale, TorchDistributionMixin)
-        scale = "obs_scale" if is_sampled else self.observation_scale
-        return Feedforward(x, layers, self.activations, self.likelihood, scale)
+        net = self._architecture
+        return Feedforward(x, net.layers, net.activations, net.likelihood, net.observation_scale)
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Compute the logits or means of each row.
@@ -177,15 +181,7 @@ class BayesianMLP:
                     f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
                 )
         _check_draws({name: parameters[name].shape[: -len(s)] for name, s in shapes.items()})
-        values = x
-        for layer, activation in enumerate((*self.activations, "identity"), start=1):
-            weight, bias = parameters[f"layer{layer}.weight"], parameters[f"layer{layer}.bias"]
-            values = values @ weight.mT + bias.unsqueeze(-2)
-            if isinstance(activation, str):
-                values = ACTIVATIONS[activation](values)
-            else:
-                values = _activated(activation, layer, values)
-        return values
+        return self._architecture.forward(parameters, x)
 
     def _sample_parameters(self, x: Tensor) -> dict[str, Tensor]:
         parameters = {}
@@ -285,15 +281,3 @@ def _check_finite(x: Tensor) -> None:
         row = int((~torch.isfinite(x)).any(-1).reshape(-1).nonzero()[0])
         values = x.reshape(-1, x.shape[-1])[row].tolist()
         raise ValueError(f"x must hold finite numbers, got {values}")
-
-
-def _activated(activation: Callable[[Tensor], Tensor], layer: int, values: Tensor) -> Tensor:
-    found = activation(values)
-    if not isinstance(found, Tensor) or (found.shape, found.dtype) != (values.shape, values.dtype):
-        is_tensor = isinstance(found, Tensor)
-        received = f"{tuple(found.shape)}, {found.dtype}" if is_tensor else shown(found)
-        raise TypeError(
-            f"activation {shown(activation)} of layer {layer} must return a tensor of its "
-            f"argument's shape and dtype, {tuple(values.shape)}, {values.dtype}; got {received}"
-        )
-    return found

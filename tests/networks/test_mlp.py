@@ -12,7 +12,8 @@ from pyro import poutine
 from pyro.infer import Predictive
 from pyro.poutine.messenger import Messenger
 
-from pyro_fnbg.networks.mlp import ACTIVATIONS, BayesianMLP
+from pyro_fnbg.networks.mlp import BayesianMLP
+from pyro_fnbg.networks.statement import ACTIVATIONS
 
 INPUTS = torch.tensor([[0.3, -1.2], [2.0, 0.1], [-0.7, 0.9], [1.1, 1.3], [0.0, -0.4]])
 

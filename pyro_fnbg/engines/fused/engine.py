@@ -46,14 +46,14 @@ class FusedEngine:
     joins_chains = False
 
     def __init__(self, network: Network, partition: Partition) -> None:
-        if network.inputs.device.type != "cpu":
-            raise NotFeedforward(f"its data are on {network.inputs.device}, not on the CPU")
-        dtype = network.inputs.dtype
+        if network.data.inputs.device.type != "cpu":
+            raise NotFeedforward(f"its data are on {network.data.inputs.device}, not on the CPU")
+        dtype = network.data.inputs.dtype
         self._plan = make_plan(network, partition)
         self._data = make_data(network)
         self._works: list[Work] = []
         self.moved_rows = torch.empty(0)
-        nothing = torch.empty(1, 0, len(network.prior_locs), dtype=torch.float64)
+        nothing = torch.empty(1, 0, len(network.priors.locs), dtype=torch.float64)
         with _message_while_compiling(str(dtype)):
             self.sweeps(
                 nothing.new_zeros(1, nothing.shape[-1]).to(dtype),
