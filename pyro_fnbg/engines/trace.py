@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.checks import checks_done
 from pyro_fnbg.core.step import accept_prob, increments, proposals, sweep
 from pyro_fnbg.core.tuning import Tuning, adapt
 from pyro_fnbg.engines.base import SweepResults
@@ -29,6 +30,7 @@ class TraceEngine:
     def __init__(self, density: ModelDensity, partition: Partition) -> None:
         self._density, self._partition = density, partition
 
+    @checks_done()
     def sweeps(
         self,
         positions: Tensor,

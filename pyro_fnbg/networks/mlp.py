@@ -10,7 +10,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from pyro_fnbg.core.checks import is_dense, shown
+from pyro_fnbg.core.checks import are_checks_done, is_dense, shown
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.mlp_arguments import (
     checked_activations,
@@ -117,20 +117,26 @@ class BayesianMLP:
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Sample the parameters and the response of each row, or observe `y`."""
-        self._check_inputs(x)
-        if y is not None:
-            self._check_label_shape(y, len(x))
+        if is_unchecked := not are_checks_done():
+            self._check_inputs(x)
+            if y is not None:
+                self._check_label_shape(y, len(x))
         parameters = self._sample_parameters(x)
         scale: float | Tensor | TorchDistributionMixin = self.observation_scale
         if isinstance(scale, TorchDistributionMixin):
             scale = pyro.sample("obs_scale", scale)
         with pyro.plate("data", len(x), device=str(x.device)):
             batch = pyro.subsample(x, event_dim=1)
-            _check_finite(batch)
+            if is_unchecked:
+                _check_finite(batch)
             outputs = self.forward(parameters, batch)
             if y is not None:
-                y = self._convert_labels(pyro.subsample(y, event_dim=y.dim() - 1), outputs.dtype)
-            # The labels have just been checked; Pyro's own check would add only an exception
+                y = pyro.subsample(y, event_dim=y.dim() - 1)
+                y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
+                if is_unchecked:
+                    self._check_labels(y)
+                y = self._convert_labels(y, outputs.dtype)
+            # The labels have been checked; Pyro's own check would add only an exception
             # where the outputs are NaN, which a sampler should see as a NaN density.
             response = self._response(outputs, scale, validate=None if y is None else False)
             value: Tensor = pyro.sample("obs", response, obs=y)
@@ -161,7 +167,12 @@ class BayesianMLP:
             >>> model.forward(draws, torch.ones(5, 2)).shape
             torch.Size([10, 5, 1])
         """
-        self._check_inputs(x)
+        if not are_checks_done():
+            self._check_inputs(x)
+            self._check_parameters(parameters, x)
+        return self._architecture.forward(parameters, x)
+
+    def _check_parameters(self, parameters: Mapping[str, Tensor], x: Tensor) -> None:
         if not isinstance(parameters, Mapping):
             raise TypeError(f"parameters must map names to tensors, got {shown(parameters)}")
         shapes = self.parameter_shapes
@@ -181,7 +192,6 @@ class BayesianMLP:
                     f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
                 )
         _check_draws({name: parameters[name].shape[: -len(s)] for name, s in shapes.items()})
-        return self._architecture.forward(parameters, x)
 
     def _sample_parameters(self, x: Tensor) -> dict[str, Tensor]:
         parameters = {}
@@ -242,21 +252,26 @@ class BayesianMLP:
             raise ValueError(f"y must have shape {shapes}, got {got}, for the {rows} rows of x")
 
     def _convert_labels(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        if y.dim() == 2 and y.shape[1] == 1:
-            y = y.squeeze(-1)
+        if self.likelihood == "normal":
+            return y.to(dtype)
+        labels = y.long()
+        if self.likelihood == "bernoulli":
+            return labels.to(dtype)
+        return labels.argmax(-1) if y.dim() == 2 else labels
+
+    def _check_labels(self, y: Tensor) -> None:
         if self.likelihood == "normal":
             _require(torch.isfinite(y), y, "finite numbers")
-            return y.to(dtype)
+            return
         labels = y.long()
         whole = labels == (y if y.is_floating_point() else labels)  # not so for NaN and infinity
         if y.dim() == 2:
             binary = whole & ((labels == 0) | (labels == 1))
             _require(binary.all(-1) & (labels.sum(-1) == 1), y, "one-hot rows")
-            return labels.argmax(-1)
+            return
         classes = 2 if self.likelihood == "bernoulli" else self.widths[-1]
         valid = whole & (labels >= 0) & (labels < classes)
         _require(valid, y, f"whole numbers from 0 to {classes - 1}")
-        return labels.to(dtype) if self.likelihood == "bernoulli" else labels
 
 
 def _require(valid: Tensor, y: Tensor, allowed: str) -> None:
