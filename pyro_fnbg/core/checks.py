@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = [
+    "are_checks_done",
     "as_finite",
     "as_path",
     "as_probability",
@@ -23,6 +26,7 @@ __all__ = [
     "check_count",
     "check_flag",
     "check_names",
+    "checks_done",
     "is_count",
     "is_dense",
     "is_list",
@@ -33,6 +37,29 @@ __all__ = [
 MAX_SHOWN = 200
 # What arrays and counters of 64 bits can hold
 MAX_COUNT = 2**63 - 1
+
+_are_done: ContextVar[bool] = ContextVar("are_checks_done", default=False)
+
+
+@contextmanager
+def checks_done() -> Iterator[None]:
+    """Say that what models are run with has been checked; a sweep runs them once a block."""
+    token = _are_done.set(True)
+    try:
+        yield
+    finally:
+        _are_done.reset(token)
+
+
+def are_checks_done() -> bool:
+    """Whether a model need not check its arguments.
+
+    Example:
+        >>> with checks_done():
+        ...     are_checks_done()
+        True
+    """
+    return _are_done.get()
 
 
 def shown(value: object) -> str:

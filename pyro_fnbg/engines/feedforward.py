@@ -82,15 +82,16 @@ class FeedforwardEngine(Engine):
     joins_chains = True
 
     def __init__(self, network: Network, partition: Partition, moves: JointMoves) -> None:
-        device = network.inputs.device
+        (inputs, labels), priors = network.data, network.priors
+        device = inputs.device
         self._device, self._moves = device, moves.to(device)
-        self._network = network
-        self._labels = network.labels.reshape(len(network.labels), -1)
+        self._network, self._architecture = network, network.architecture
+        self._inputs, self._labels = inputs, labels.reshape(len(labels), -1)
         self._activations = [ACTIVATIONS[name] for name in network.activations]
-        self._prior_locs = network.prior_locs.to(device)
-        self._prior_scales = network.prior_scales.to(device)
-        self._log_normalizers = network.log_normalizers.to(device)
-        prior = network.scale_prior
+        self._prior_locs = priors.locs.to(device)
+        self._prior_scales = priors.scales.to(device)
+        self._log_normalizers = priors.log_normalizers.to(device)
+        prior = priors.scale_prior
         self._bijection = None if prior is None else biject_to(prior.support)
         self._places = [locate(network, index) for index in partition.indices]
         self._groups = first_layer_groups(network, self._places)
@@ -126,7 +127,7 @@ class FeedforwardEngine(Engine):
 
         Each coordinate moves in one block only, so where a sweep would move it is known beforehand.
         """
-        inputs, labels = self._network.inputs, self._labels
+        inputs, labels = self._inputs, self._labels
         if rows is None:
             inputs, labels = inputs.unsqueeze(0), labels.unsqueeze(0)
         else:
@@ -194,7 +195,7 @@ class FeedforwardEngine(Engine):
 
     def _complete(self, known: _Sweep, position: Tensor, pre: tuple[Tensor, ...]) -> NetworkState:
         """Compute a state from the position and the pre-activations of its lowest layers."""
-        for layer in range(len(pre) + 1, self._network.num_layers + 1):
+        for layer in range(len(pre) + 1, self._architecture.num_layers + 1):
             fed = self._activations[layer - 2](pre[-1]) if pre else known.inputs
             weight, start = self._weight(position, layer), self._network.bias_starts[layer - 1]
             if start is None:
@@ -206,13 +207,13 @@ class FeedforwardEngine(Engine):
 
     def _weight(self, position: Tensor, layer: int) -> Tensor:
         """View a layer's weights, shape ``(C, nodes, nodes below)``."""
-        fan_in, fan_out = self._network.widths[layer - 1 : layer + 1]
+        fan_in, fan_out = self._architecture.widths[layer - 1 : layer + 1]
         start = self._network.weight_starts[layer - 1]
         return position[:, start : start + fan_in * fan_out].view(-1, fan_out, fan_in)
 
     def _log_lik(self, position: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
         """Score each row, as the distributions of the models do."""
-        net = self._network
+        net = self._architecture
         if net.likelihood == "bernoulli":
             labels = labels.expand_as(outputs)
             terms = -binary_cross_entropy_with_logits(outputs, labels, reduction="none")
@@ -220,17 +221,17 @@ class FeedforwardEngine(Engine):
             chosen = outputs.gather(1, labels.expand(len(outputs), -1, -1))
             terms = chosen - outputs.logsumexp(1, keepdim=True)
         else:
-            scale: Tensor | float = net.observation_scale
+            scale: Tensor | float = net.fixed_scale
             if self._bijection is not None:
-                scale = self._bijection(position[:, net.scale_coordinate, None, None])
+                scale = self._bijection(position[:, self._network.scale_coordinate, None, None])
             terms = Normal(outputs, scale, validate_args=False).log_prob(labels)
-        return (terms * net.factor).double().sum(1)
+        return (terms * self._network.factor).double().sum(1)
 
     def _log_prior(self, position: Tensor) -> Tensor:
         """Score each coordinate in double precision, shape ``(..., num_params)``."""
         errors = (position.double() - self._prior_locs) / self._prior_scales
         terms = self._log_normalizers - 0.5 * errors.square()
-        prior, at = self._network.scale_prior, self._network.scale_coordinate
+        prior, at = self._network.priors.scale_prior, self._network.scale_coordinate
         if prior is None or at is None or self._bijection is None:
             return terms
         scale = self._bijection(position[..., at])

@@ -66,7 +66,7 @@ class Group(NamedTuple):
 
 def locate(network: Network, coordinates: Tensor) -> Place:
     """Find a block in the network; index tensors are made where its inputs are."""
-    device = network.inputs.device
+    device = network.data.inputs.device
     layer, number = network.node_of(coordinates)
     if number is None:
         return Place(coordinates.to(device), layer, None)
@@ -77,7 +77,7 @@ def locate(network: Network, coordinates: Tensor) -> Place:
 
 def first_layer_groups(network: Network, places: Sequence[Place]) -> tuple[Group, ...]:
     """Group the blocks inside single nodes of the first layer by the inputs of their weights."""
-    device = network.inputs.device
+    device = network.data.inputs.device
     sets: dict[tuple[int, ...], list[tuple[int, list[int]]]] = defaultdict(list)
     for block, place in enumerate(places):
         if place.layer == 1 and place.node is not None:

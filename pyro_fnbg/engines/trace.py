@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.checks import checks_done
 from pyro_fnbg.core.moves.base import MoveState
 from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
 from pyro_fnbg.core.step import accept_prob, proposals, sweep
@@ -33,6 +34,7 @@ class TraceEngine(Engine):
     def __init__(self, density: ModelDensity, partition: Partition, moves: JointMoves) -> None:
         self._density, self._partition, self._moves = density, partition, moves
 
+    @checks_done()
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""
         chains = [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 import pyro
 import pyro.distributions as dist
@@ -11,7 +10,8 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from pyro_fnbg.core.checks import is_dense, shown
+from pyro_fnbg.core.checks import are_checks_done, is_dense, shown
+from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.mlp_arguments import (
     checked_activations,
     checked_likelihood,
@@ -20,7 +20,7 @@ from pyro_fnbg.networks.mlp_arguments import (
     double_only,
     per_layer,
 )
-from pyro_fnbg.networks.statement import ACTIVATIONS, Activation, Feedforward
+from pyro_fnbg.networks.statement import Activation, Feedforward
 
 
 class BayesianMLP:
@@ -104,27 +104,39 @@ class BayesianMLP:
             prior_scale=self.prior_scales, prior_loc=self.prior_locs, observation_scale=[scale],
             bias_prior_scale=self.bias_prior_scales, bias_prior_loc=self.bias_prior_locs,
         )  # fmt: skip
-        self.parameter_shapes: dict[str, tuple[int, ...]] = {}
-        for layer, (fan_in, fan_out) in enumerate(pairwise(self.widths), start=1):
-            self.parameter_shapes[f"layer{layer}.weight"] = (fan_out, fan_in)
-            self.parameter_shapes[f"layer{layer}.bias"] = (fan_out,)
+        is_sampled = isinstance(self.observation_scale, TorchDistributionMixin)
+        self._architecture = Architecture(
+            layers=tuple(f"layer{layer}" for layer in range(1, layers + 1)),
+            widths=self.widths,
+            activations=self.activations,
+            likelihood=self.likelihood,
+            has_bias=(True,) * layers,
+            observation_scale="obs_scale" if is_sampled else self.observation_scale,
+        )
+        self.parameter_shapes = self._architecture.parameter_shapes
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Sample the parameters and the response of each row, or observe `y`."""
-        self._check_inputs(x)
-        if y is not None:
-            self._check_label_shape(y, len(x))
+        if is_unchecked := not are_checks_done():
+            self._check_inputs(x)
+            if y is not None:
+                self._check_label_shape(y, len(x))
         parameters = self._sample_parameters(x)
         scale: float | Tensor | TorchDistributionMixin = self.observation_scale
         if isinstance(scale, TorchDistributionMixin):
             scale = pyro.sample("obs_scale", scale)
         with pyro.plate("data", len(x), device=str(x.device)):
             batch = pyro.subsample(x, event_dim=1)
-            _check_finite(batch)
+            if is_unchecked:
+                _check_finite(batch)
             outputs = self.forward(parameters, batch)
             if y is not None:
-                y = self._convert_labels(pyro.subsample(y, event_dim=y.dim() - 1), outputs.dtype)
-            # The labels have just been checked; Pyro's own check would add only an exception
+                y = pyro.subsample(y, event_dim=y.dim() - 1)
+                y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
+                if is_unchecked:
+                    self._check_labels(y)
+                y = self._convert_labels(y, outputs.dtype)
+            # The labels have been checked; Pyro's own check would add only an exception
             # where the outputs are NaN, which a sampler should see as a NaN density.
             response = self._response(outputs, scale, validate=None if y is None else False)
             value: Tensor = pyro.sample("obs", response, obs=y)
@@ -132,10 +144,8 @@ class BayesianMLP:
 
     def feedforward(self, x: Tensor, y: Tensor | None = None) -> Feedforward:
         """State the network's structure, for the fast engines; see `Feedforward`."""
-        layers = [name.removesuffix(".weight") for name in list(self.parameter_shapes)[::2]]
-        is_sampled = isinstance(self.observation_scale, TorchDistributionMixin)
-        scale = "obs_scale" if is_sampled else self.observation_scale
-        return Feedforward(x, layers, self.activations, self.likelihood, scale)
+        net = self._architecture
+        return Feedforward(x, net.layers, net.activations, net.likelihood, net.observation_scale)
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Compute the logits or means of each row.
@@ -157,7 +167,12 @@ class BayesianMLP:
             >>> model.forward(draws, torch.ones(5, 2)).shape
             torch.Size([10, 5, 1])
         """
-        self._check_inputs(x)
+        if not are_checks_done():
+            self._check_inputs(x)
+            self._check_parameters(parameters, x)
+        return self._architecture.forward(parameters, x)
+
+    def _check_parameters(self, parameters: Mapping[str, Tensor], x: Tensor) -> None:
         if not isinstance(parameters, Mapping):
             raise TypeError(f"parameters must map names to tensors, got {shown(parameters)}")
         shapes = self.parameter_shapes
@@ -177,15 +192,6 @@ class BayesianMLP:
                     f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
                 )
         _check_draws({name: parameters[name].shape[: -len(s)] for name, s in shapes.items()})
-        values = x
-        for layer, activation in enumerate((*self.activations, "identity"), start=1):
-            weight, bias = parameters[f"layer{layer}.weight"], parameters[f"layer{layer}.bias"]
-            values = values @ weight.mT + bias.unsqueeze(-2)
-            if isinstance(activation, str):
-                values = ACTIVATIONS[activation](values)
-            else:
-                values = _activated(activation, layer, values)
-        return values
 
     def _sample_parameters(self, x: Tensor) -> dict[str, Tensor]:
         parameters = {}
@@ -246,21 +252,26 @@ class BayesianMLP:
             raise ValueError(f"y must have shape {shapes}, got {got}, for the {rows} rows of x")
 
     def _convert_labels(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        if y.dim() == 2 and y.shape[1] == 1:
-            y = y.squeeze(-1)
+        if self.likelihood == "normal":
+            return y.to(dtype)
+        labels = y.long()
+        if self.likelihood == "bernoulli":
+            return labels.to(dtype)
+        return labels.argmax(-1) if y.dim() == 2 else labels
+
+    def _check_labels(self, y: Tensor) -> None:
         if self.likelihood == "normal":
             _require(torch.isfinite(y), y, "finite numbers")
-            return y.to(dtype)
+            return
         labels = y.long()
         whole = labels == (y if y.is_floating_point() else labels)  # not so for NaN and infinity
         if y.dim() == 2:
             binary = whole & ((labels == 0) | (labels == 1))
             _require(binary.all(-1) & (labels.sum(-1) == 1), y, "one-hot rows")
-            return labels.argmax(-1)
+            return
         classes = 2 if self.likelihood == "bernoulli" else self.widths[-1]
         valid = whole & (labels >= 0) & (labels < classes)
         _require(valid, y, f"whole numbers from 0 to {classes - 1}")
-        return labels.to(dtype) if self.likelihood == "bernoulli" else labels
 
 
 def _require(valid: Tensor, y: Tensor, allowed: str) -> None:
@@ -285,15 +296,3 @@ def _check_finite(x: Tensor) -> None:
         row = int((~torch.isfinite(x)).any(-1).reshape(-1).nonzero()[0])
         values = x.reshape(-1, x.shape[-1])[row].tolist()
         raise ValueError(f"x must hold finite numbers, got {values}")
-
-
-def _activated(activation: Callable[[Tensor], Tensor], layer: int, values: Tensor) -> Tensor:
-    found = activation(values)
-    if not isinstance(found, Tensor) or (found.shape, found.dtype) != (values.shape, values.dtype):
-        is_tensor = isinstance(found, Tensor)
-        received = f"{tuple(found.shape)}, {found.dtype}" if is_tensor else shown(found)
-        raise TypeError(
-            f"activation {shown(activation)} of layer {layer} must return a tensor of its "
-            f"argument's shape and dtype, {tuple(values.shape)}, {values.dtype}; got {received}"
-        )
-    return found

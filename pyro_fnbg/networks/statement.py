@@ -1,4 +1,4 @@
-"""How a model says that it is a feedforward network, for the engines that make use of it."""
+"""How a model says that it is a feedforward network, for all that makes use of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["ACTIVATIONS", "LIKELIHOODS", "Activation", "Feedforward"]
+__all__ = ["ACTIVATIONS", "LIKELIHOODS", "Activation", "Feedforward", "NotFeedforward"]
 
 Activation = str | Callable[[Tensor], Tensor]
 
@@ -22,13 +22,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 LIKELIHOODS = ("bernoulli", "categorical", "normal")
 
 
+class NotFeedforward(ValueError):
+    """Say why a model's statement cannot be used, though nothing is wrong with it."""
+
+
 class Feedforward(NamedTuple):
     """State that a model is a fully connected network, and where its parts are.
 
     A model with a method ``feedforward``, which takes the model's own arguments and returns this,
-    is sampled by the fast engines. Nothing is taken on trust: set-up compares their log ratios
-    with those of the model itself. Labels and priors (independent Normal distributions) are read
-    from the model's sample sites.
+    is sampled by the fast engines, and predicts many draws at once. Nothing is taken on trust:
+    set-up and predictions compare with the model itself. Labels and priors (independent Normal
+    distributions) are read from the model's sample sites.
 
     Attributes:
         inputs: Inputs of all rows of the data, shape ``(rows, inputs)``, in the parameters' dtype.
@@ -36,7 +40,8 @@ class Feedforward(NamedTuple):
             ``"a.weight"`` of shape ``(nodes, nodes below)`` and its biases, if it has any, in
             ``"a.bias"`` of shape ``(nodes,)``.
         activations: Activation of each hidden layer: "sigmoid", "tanh", "relu", "step" (1 above
-            zero, else 0) or "identity"; with any other, the model itself is run.
+            zero, else 0) or "identity"; with any other, the model itself is run. (Predictions
+            know callables, too.)
         likelihood: "bernoulli" (one output, a logit), "categorical" (a logit a class) or "normal"
             (the outputs are means).
         observation_scale: For "normal", the standard deviation of the observations: a number, or

@@ -14,10 +14,13 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Independent
 
 from pyro_fnbg.core.checks import shown
-from pyro_fnbg.networks.mlp import BayesianMLP
+from pyro_fnbg.networks.architecture import Architecture
+from pyro_fnbg.networks.statement import Feedforward, NotFeedforward
 
 # Numbers held at a time in one layer's activations: 1 MB in float32, which a cache can hold.
 _MAX_CHUNK_ELEMENTS = 2**18
+# Activations whose small changes stay small
+_CONTINUOUS = ("sigmoid", "tanh", "relu", "identity")
 
 
 @torch.no_grad()
@@ -32,8 +35,10 @@ def marginal_predictive(
     not depend on how the draws are split. Memory grows with rows x classes, not with the draws.
 
     Args:
-        model: A `BayesianMLP`, evaluated for many draws at a time, or any Pyro model that can be
-            called as `model(x)` and samples one Bernoulli or Categorical response for each row.
+        model: Any Pyro model that can be called as `model(x)` and samples one Bernoulli or
+            Categorical response for each row. One that states its network by a method
+            `feedforward`, as `BayesianMLP` does, is evaluated for many draws at a time; its
+            statement is compared with the model itself at the first draw.
         samples: Draws by site name, as from `MCMC.get_samples()`: every latent site of the model
             and no other, each of shape (draws, ...).
         x: Inputs, rows first.
@@ -44,8 +49,8 @@ def marginal_predictive(
     Raises:
         TypeError: `model` cannot be called, `samples` holds something other than tensors, or `x`
             is no tensor.
-        ValueError: `samples` does not fit the model, or the response is not one Bernoulli or
-            Categorical for each row.
+        ValueError: `samples` does not fit the model, the response is not one Bernoulli or
+            Categorical for each row, or `feedforward` does not state what the model computes.
 
     Examples:
         >>> model = BayesianMLP([2, 1], likelihood="bernoulli")
@@ -101,20 +106,30 @@ def _probability_chunks(
         raise TypeError(f"x must be a torch tensor, rows first; got {type(x).__name__}")
     if x.dim() == 0 or len(x) == 0:
         raise ValueError(f"x must have one or more rows, got shape {tuple(x.shape)}")
-    response = _response_site(model, samples, x)
-    if not isinstance(model, BayesianMLP):
+    response, first = _response(model, samples, x)
+    stated = _stated_network(model, samples, x)
+    if stated is None:
         for draw in range(num_draws):
-            distribution = _trace(model, samples, draw, x).nodes[response]["fn"]
-            yield _class_probabilities(response, distribution, len(x)).unsqueeze(0)
+            yield _by_the_model(model, samples, draw, x, response).unsqueeze(0)
         return
-    chunk = max(1, _MAX_CHUNK_ELEMENTS // (len(x) * max(model.widths[1:])))
-    for first in range(0, num_draws, chunk):
-        parameters = {name: site[first : first + chunk] for name, site in samples.items()}
-        outputs = model.forward(parameters, x)
-        if model.likelihood == "bernoulli":
-            yield torch.sigmoid(torch.cat([-outputs, outputs], dim=-1))
-        else:
-            yield torch.softmax(outputs, dim=-1)
+    net, inputs = stated
+    wrong, allowed = _differing_rows(net, samples, 0, inputs, first), 0
+    if not all(activation in _CONTINUOUS for activation in net.activations):
+        # Rounding may move a unit that steps in a few rows, and among few rows hardly twice
+        allowed = len(x) // 100
+        if len(wrong) > allowed:
+            last = _by_the_model(model, samples, num_draws - 1, x, response)
+            wrong = _differing_rows(net, samples, num_draws - 1, inputs, last)
+    if len(wrong) > allowed:
+        raise ValueError(
+            "the model's feedforward() does not state what the model computes: the class "
+            f"probabilities of {len(wrong)} of the {len(x)} rows of x differ, first in row "
+            f"{wrong[0]}"
+        )
+    chunk = max(1, _MAX_CHUNK_ELEMENTS // (len(inputs) * max(net.widths[1:])))
+    for start in range(0, num_draws, chunk):
+        parameters = {name: site[start : start + chunk] for name, site in samples.items()}
+        yield _by_the_statement(net, net.forward(parameters, inputs))
 
 
 def _num_draws(samples: Mapping[str, Tensor]) -> int:
@@ -140,8 +155,66 @@ def _trace(
         return poutine.trace(conditioned).get_trace(x)
 
 
-def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor) -> str:
-    """Find the only site that `samples` leaves open, and check the samples on the way."""
+def _by_the_model(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], draw: int, x: Tensor, response: str
+) -> Tensor:
+    """Run the model for the class probabilities under one draw, shape (rows, classes)."""
+    distribution = _trace(model, samples, draw, x).nodes[response]["fn"]
+    return _class_probabilities(response, distribution, len(x))
+
+
+def _by_the_statement(net: Architecture, outputs: Tensor) -> Tensor:
+    """Turn a stated network's outputs into class probabilities, shape (..., rows, classes)."""
+    if net.likelihood == "bernoulli":
+        return torch.sigmoid(torch.cat([-outputs, outputs], dim=-1))
+    return torch.softmax(outputs, dim=-1)
+
+
+def _stated_network(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
+) -> tuple[Architecture, Tensor] | None:
+    """Read the network and the inputs that the model states, if its statement can be used."""
+    state = getattr(model, "feedforward", None)
+    try:
+        statement = None if state is None else state(x)
+    except Exception:
+        # What a run is given besides x, such as labels, is not known here
+        return None
+    if not isinstance(statement, Feedforward):
+        return None
+    shapes = {name: tuple(value.shape[1:]) for name, value in samples.items()}
+    try:
+        net = Architecture.from_statement(statement, shapes)
+    except NotFeedforward:
+        return None
+    weight = samples[f"{net.layers[0]}.weight"]
+    net.check_inputs(statement.inputs, weight.dtype, weight.device)
+    return net, statement.inputs
+
+
+def _differing_rows(
+    net: Architecture, samples: Mapping[str, Tensor], draw: int, inputs: Tensor, expected: Tensor
+) -> list[int]:
+    """Return the rows in which a stated network differs from the model by more than rounding."""
+    outputs = net.forward({name: value[draw] for name, value in samples.items()}, inputs)
+    found = _by_the_statement(net, outputs)
+    if found.shape != expected.shape:
+        return list(range(len(expected)))
+    precision = max(torch.finfo(values.dtype).eps for values in (found, expected)) ** 0.5
+    allowed = precision * (1 + outputs.abs().amax(-1, keepdim=True))
+    is_same = (found - expected).abs() <= allowed
+    is_same |= found.isnan() & expected.isnan()
+    rows: list[int] = (~is_same.all(-1)).nonzero().flatten().tolist()
+    return rows
+
+
+def _response(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
+) -> tuple[str, Tensor]:
+    """Find the only site that `samples` leaves open, and its class probabilities at the first draw.
+
+    The samples are checked on the way.
+    """
     try:
         sites = _sites(_trace(model, samples, 0, x))
     except Exception as error:
@@ -161,8 +234,7 @@ def _response_site(model: Callable[..., Any], samples: Mapping[str, Tensor], x: 
             "samples must hold every latent site of the model and not its response, one site of "
             f"the model called without labels; left open are {drawn}"
         )
-    _class_probabilities(drawn[0], sites[drawn[0]]["fn"], len(x))
-    return drawn[0]
+    return drawn[0], _class_probabilities(drawn[0], sites[drawn[0]]["fn"], len(x))
 
 
 def _sites(trace: poutine.Trace) -> dict[str, Any]:

@@ -186,13 +186,15 @@ def test_first_layer_products_are_the_dense_one(case, own_inputs):
     """Every block inside a node of the first layer is in one group, with its own weights alone."""
     setup = Setup(*CASES[case])
     network, places = setup.network, setup.network.places
-    inputs = torch.randn(3 if own_inputs else 1, network.widths[0], ROWS, dtype=torch.float64)
+    inputs = torch.randn(
+        3 if own_inputs else 1, network.architecture.widths[0], ROWS, dtype=torch.float64
+    )
     increment = torch.randn(3, len(setup.position), dtype=torch.float64)
     expected = {}
     for block, index in enumerate(setup.partition.indices):
         layers, nodes, fed = places[index].unbind(-1)
         if (layers == 1).all() and len(set(nodes.tolist())) == 1:
-            dense = torch.zeros(3, 1, network.widths[0], dtype=torch.float64)
+            dense = torch.zeros(3, 1, network.architecture.widths[0], dtype=torch.float64)
             dense[:, 0, fed[fed >= 0]] = increment[:, index[fed >= 0]]
             expected[block] = (dense @ inputs).squeeze(1)
     found = {}

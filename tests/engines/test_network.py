@@ -74,26 +74,28 @@ def test_classes():
         activation="relu",
     )
     net, run = read(model, batch_size=4, likelihood_scale="full")
-    assert (net.widths, net.num_layers) == ((3, 4, 2), 2)
-    assert (net.activations, net.likelihood, net.factor) == (("relu",), "categorical", 3.0)
+    assert (net.architecture.widths, net.architecture.num_layers) == ((3, 4, 2), 2)
+    assert (net.activations, net.factor) == (("relu",), 3.0)
+    assert net.architecture.likelihood == "categorical"
     assert (net.weight_starts, net.bias_starts) == ((0, 16), (12, 24))
-    assert net.inputs.data_ptr() == X.data_ptr()
-    assert torch.equal(net.labels, Y)
-    assert net.prior_locs.dtype == net.prior_scales.dtype == torch.float64
+    assert net.data.inputs.data_ptr() == X.data_ptr()
+    assert torch.equal(net.data.labels, Y)
+    assert net.priors.locs.dtype == net.priors.scales.dtype == torch.float64
     means, sizes = [0.5, 0.1, -0.5, 0.2], [1.0, 3.0, 2.0, 4.0]
     counts = torch.tensor([12, 4, 8, 2])
     assert torch.allclose(
-        net.prior_locs, torch.tensor(means).double().repeat_interleave(counts), atol=1e-7
+        net.priors.locs, torch.tensor(means).double().repeat_interleave(counts), atol=1e-7
     )
-    assert torch.equal(net.prior_scales, torch.tensor(sizes).double().repeat_interleave(counts))
-    assert (net.scale_coordinate, net.scale_prior, net.observation_scale) == (None, None, 1.0)
-    expected = dist.Normal(net.prior_locs, net.prior_scales).log_prob(net.prior_locs).sum()
-    assert float(net.log_prior_constant) == pytest.approx(float(expected), abs=1e-12)
+    assert torch.equal(net.priors.scales, torch.tensor(sizes).double().repeat_interleave(counts))
+    assert (net.scale_coordinate, net.priors.scale_prior) == (None, None)
+    assert net.architecture.observation_scale == net.architecture.fixed_scale == 1.0
+    expected = dist.Normal(net.priors.locs, net.priors.scales).log_prob(net.priors.locs).sum()
+    assert float(net.priors.log_constant) == pytest.approx(float(expected), abs=1e-12)
     for block in run.partition.blocks:
         layer, node, inputs = net.places[list(block.index)].unbind(-1)
         assert set(layer.tolist()) == {block.layer}
         assert set(node.tolist()) == {block.node - 1}
-        assert inputs.tolist() == [*range(net.widths[block.layer - 1]), -1]
+        assert inputs.tolist() == [*range(net.architecture.widths[block.layer - 1]), -1]
 
 
 @pytest.mark.parametrize(
@@ -102,14 +104,14 @@ def test_classes():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_labels_of_two_classes(labels, dtype):
     net, _ = read(BayesianMLP([3, 2, 1], likelihood="bernoulli"), X.to(dtype), labels)
-    assert torch.equal(net.labels, Y.to(dtype))
-    assert net.labels.dtype == net.inputs.dtype == dtype
+    assert torch.equal(net.data.labels, Y.to(dtype))
+    assert net.data.labels.dtype == net.data.inputs.dtype == dtype
 
 
 def test_labels_as_one_hot_rows():
     net, _ = read(BayesianMLP([3, 2, 2]), y=torch.nn.functional.one_hot(Y, 2))
-    assert torch.equal(net.labels, Y)
-    assert net.labels.dtype == torch.long
+    assert torch.equal(net.data.labels, Y)
+    assert net.data.labels.dtype == torch.long
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -117,23 +119,26 @@ def test_regression_with_a_fixed_scale(outputs):
     y = torch.randn(ROWS, outputs)
     model = BayesianMLP([3, 2, outputs], likelihood="normal", observation_scale=0.7)
     net, _ = read(model, y=y)
-    assert (net.likelihood, net.observation_scale, net.scale_coordinate) == ("normal", 0.7, None)
-    assert torch.equal(net.labels, y)
+    assert (net.architecture.likelihood, net.architecture.observation_scale) == ("normal", 0.7)
+    assert net.scale_coordinate is None
+    assert torch.equal(net.data.labels, y)
 
 
 def test_regression_with_a_sampled_scale():
     prior = dist.HalfNormal(0.5)
     net, _ = read(BayesianMLP([3, 1], likelihood="normal", observation_scale=prior), y=X[:, 0])
     assert net.scale_coordinate == 4
-    assert net.scale_prior.scale == 0.5
-    assert net.prior_scales.tolist() == [1.0] * 4 + [math.inf]
-    assert float(net.log_prior_constant) == pytest.approx(-2 * math.log(2 * math.pi))
+    assert (net.architecture.observation_scale, net.architecture.fixed_scale) == ("obs_scale", 1.0)
+    assert net.priors.scale_prior.scale == 0.5
+    assert net.priors.scales.tolist() == [1.0] * 4 + [math.inf]
+    assert float(net.priors.log_constant) == pytest.approx(-2 * math.log(2 * math.pi))
     assert net.places.tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 2], [1, 0, -1], [2, 0, -1]]
 
 
 def test_layers_without_biases():
     shapes = {name: shape for name, shape in Small.shapes.items() if name != "a.bias"}
     net, _ = read(Small(shapes=shapes))
+    assert net.architecture.has_bias == (False, True)
     assert (net.weight_starts, net.bias_starts) == ((0, 6), (None, 8))
     assert net.places[-1].tolist() == [2, 0, -1]
 
@@ -145,9 +150,9 @@ def test_sites_in_another_order_than_the_layers():
         prior=lambda name, shape: normal(*shape, scale=1.0 + order.index(name)),
     )
     net, _ = read(model)
-    assert net.widths == (3, 2, 1)
+    assert net.architecture.widths == (3, 2, 1)
     assert (net.weight_starts, net.bias_starts) == ((1, 7), (9, 0))
-    assert net.prior_scales.tolist() == [1.0] + [2.0] * 6 + [3.0] * 2 + [4.0] * 2
+    assert net.priors.scales.tolist() == [1.0] + [2.0] * 6 + [3.0] * 2 + [4.0] * 2
     assert net.places[:, 0].tolist() == [2] + [1] * 6 + [2] * 2 + [1] * 2
 
 
@@ -156,8 +161,8 @@ def test_a_model_that_subsamples_itself():
     net, run = read(Small(plate={"subsample_size": 5}))
     assert run.plan.batch_size == 5
     assert net.factor == ROWS / 5
-    assert len(net.inputs) == ROWS
-    assert torch.equal(net.labels, Y.float())
+    assert len(net.data.inputs) == ROWS
+    assert torch.equal(net.data.labels, Y.float())
 
 
 class WithoutPlate(Small):
@@ -170,7 +175,7 @@ def test_a_model_without_a_plate():
     net, run = read(WithoutPlate())
     assert run.plan.plate is None
     assert net.factor == 1.0
-    assert torch.equal(net.labels, Y.float())
+    assert torch.equal(net.data.labels, Y.float())
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pyro_fnbg import (
     marginal_predictive,
     predictive_probabilities,
 )
+from pyro_fnbg.networks.architecture import Architecture
 from support.drivers import DRIVERS, WAYS
 
 N = 16
@@ -198,14 +199,14 @@ def test_samples_from_a_file_predict_the_same_with_the_model_built_anew(driver, 
 
 
 def test_what_a_prediction_holds_at_a_time_does_not_grow_with_the_draws(monkeypatch):
-    forward, sizes, largest = BayesianMLP.forward, [], []
+    forward, sizes, largest = Architecture.forward, [], []
 
     def watched(self, parameters, x):
         outputs = forward(self, parameters, x)
         sizes.append(outputs.numel())
         return outputs
 
-    monkeypatch.setattr(BayesianMLP, "forward", watched)
+    monkeypatch.setattr(Architecture, "forward", watched)
     model, rows = network("categorical", hidden=20), torch.randn(2_000, 2)
     for draws in (50, 500):
         shapes = model.parameter_shapes.items()

@@ -12,7 +12,10 @@ from pyro import poutine
 from pyro.infer import Predictive
 from pyro.poutine.messenger import Messenger
 
-from pyro_fnbg.networks.mlp import ACTIVATIONS, BayesianMLP
+from pyro_fnbg import FNBG
+from pyro_fnbg.core.checks import are_checks_done, checks_done
+from pyro_fnbg.networks.mlp import BayesianMLP
+from pyro_fnbg.networks.statement import ACTIVATIONS
 
 INPUTS = torch.tensor([[0.3, -1.2], [2.0, 0.1], [-0.7, 0.9], [1.1, 1.3], [0.0, -0.4]])
 
@@ -438,6 +441,62 @@ def test_refused_labels(name, y, message):
 def test_labels_of_a_wrong_type(y, message):
     with pytest.raises(TypeError, match=re.escape(message)):
         MODELS["categorical"](INPUTS, y)
+
+
+# Checks come once
+
+
+BAD_ROWS = {
+    "x": (torch.where(torch.arange(5) == 4, NAN, INPUTS.T).T, torch.zeros(5), "x must hold finite"),
+    "label": (INPUTS, torch.tensor([0, 1, 2, 3, 4]), "from 0 to 3, got 4"),
+    "one-hot": (INPUTS, torch.eye(5)[:, :4], "y must hold one-hot rows"),
+}
+
+
+@pytest.mark.parametrize(("x", "y", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_set_up_checks_every_row(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        FNBG(BayesianMLP([2, 4]), batch_size=1, engine="trace").setup(0, x, y)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_sweep_checks_nothing(name, monkeypatch):
+    model, checks = MODELS[name], []
+    for check in ("_check_inputs", "_check_parameters", "_check_label_shape", "_check_labels"):
+        monkeypatch.setattr(BayesianMLP, check, lambda *given, check=check: checks.append(check))
+    y = torch.zeros(5, 2) if name.endswith("x 2") else torch.zeros(5)
+    kernel = FNBG(model, engine="trace", batch_size=2)
+    kernel.setup(0, INPUTS, y)
+    assert len(set(checks)) == 4
+    checks.clear()
+    kernel.sample(kernel.initial_params)
+    assert checks == []
+    model(INPUTS, y)
+    assert len(set(checks)) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "y"),
+    [
+        ("categorical", torch.tensor([[2], [0], [1], [3], [2]]).double()),
+        ("categorical", torch.nn.functional.one_hot(torch.tensor([2, 0, 1, 3, 2]))),
+        ("bernoulli", torch.tensor([True, False, True, True, False])),
+        ("normal", torch.arange(5).unsqueeze(-1)),
+        ("normal x 2", torch.arange(10).reshape(5, 2)),
+    ],
+)
+def test_labels_are_converted_without_checks_as_with_them(name, y):
+    expected = MODELS[name](INPUTS, y)
+    with checks_done():
+        found = MODELS[name](INPUTS, y)
+    assert torch.equal(found, expected)
+    assert found.dtype == expected.dtype
+
+
+def test_checks_come_back():
+    with pytest.raises(ZeroDivisionError), checks_done():
+        _ = 1 / 0
+    assert not are_checks_done()
 
 
 # Inputs and parameters

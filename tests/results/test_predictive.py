@@ -4,8 +4,11 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro.nn import PyroModule, PyroSample
 
 import pyro_fnbg.results.predictive
+from pyro_fnbg import Feedforward
+from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.results.predictive import marginal_predictive, predictive_probabilities
 
@@ -60,7 +63,7 @@ def test_result_does_not_depend_on_the_chunks(limit, monkeypatch):
 
 def test_draws_are_evaluated_in_chunks_of_bounded_size(monkeypatch):
     sizes = []
-    forward = BayesianMLP.forward
+    forward = Architecture.forward
 
     def counted(self, parameters, x):
         outputs = forward(self, parameters, x)
@@ -68,10 +71,10 @@ def test_draws_are_evaluated_in_chunks_of_bounded_size(monkeypatch):
         return outputs
 
     monkeypatch.setattr(pyro_fnbg.results.predictive, "_MAX_CHUNK_ELEMENTS", 40)
-    monkeypatch.setattr(BayesianMLP, "forward", counted)
+    monkeypatch.setattr(Architecture, "forward", counted)
     marginal_predictive(CLASSES, samples_of(CLASSES), INPUTS)
     assert max(sizes) == 36  # three draws of three rows and four classes
-    assert sum(sizes) == 12 + 7 * 12  # one row set more: the trace that checks the samples
+    assert sum(sizes) == (2 + 7) * 12  # two draws more: the model's own first, and its check
 
 
 def test_saturated_probabilities_keep_their_small_side():
@@ -96,6 +99,172 @@ def test_random_state_and_gradients_are_left_alone():
         assert torch.equal(before, torch.get_rng_state())
         assert not result.requires_grad
         assert torch.is_grad_enabled()
+
+
+# Models that state their network
+
+
+class Net(PyroModule):
+    """A network of torch's own layers, which counts its runs; attributes change its statement."""
+
+    activation = staticmethod(torch.tanh)
+    stated = "tanh"
+
+    def __init__(self, classes=1, **changes):
+        super().__init__()
+        self.classes, self.runs, self.changes = classes, 0, changes
+        self.hidden = PyroModule[torch.nn.Linear](2, 3)
+        self.out = PyroModule[torch.nn.Linear](3, classes, bias=False)
+        for layer in (self.hidden, self.out):
+            for name, value in list(layer.named_parameters()):
+                prior = dist.Normal(torch.zeros_like(value), 1.0).to_event(value.dim())
+                setattr(layer, name, PyroSample(prior))
+
+    def forward(self, x, y=None):
+        self.runs += 1
+        outputs = self.out(self.activation(self.hidden((x - 0.5).to(self.dtype))))
+        with pyro.plate("data", len(x)):
+            if self.classes > 1:
+                return pyro.sample("y", dist.Categorical(logits=outputs), obs=y)
+            return pyro.sample("y", dist.Bernoulli(logits=outputs.squeeze(-1)), obs=y)
+
+    dtype = torch.float32
+
+    def feedforward(self, x, y=None):
+        likelihood = "bernoulli" if self.classes == 1 else "categorical"
+        stated = Feedforward(x - 0.5, ["hidden", "out"], [self.stated], likelihood)
+        return stated._replace(**{key: change(x) for key, change in self.changes.items()})
+
+
+def net_samples(net, num_draws=50):
+    generator = torch.Generator().manual_seed(2)
+    shapes = {"hidden.weight": (3, 2), "hidden.bias": (3,), "out.weight": (net.classes, 3)}
+    return {
+        name: 2 * torch.randn(num_draws, *shape, generator=generator)
+        for name, shape in shapes.items()
+    }
+
+
+def gelu(values):
+    return torch.nn.functional.gelu(values)
+
+
+@pytest.mark.parametrize("function", [marginal_predictive, predictive_probabilities])
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize(("activation", "stated"), [(torch.tanh, "tanh"), (gelu, gelu)])
+def test_a_network_that_states_itself_is_not_run_draw_by_draw(
+    activation, stated, classes, function
+):
+    net = Net(classes)
+    net.activation, net.stated = activation, stated
+    samples = net_samples(net)
+    expected = function(wrapped(net), samples, INPUTS)
+    assert net.runs == 51  # each draw, and the look at the response before
+    net.runs = 0
+    torch.testing.assert_close(function(net, samples, INPUTS), expected)
+    assert net.runs == 1
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda x, y: None,  # does not take x alone
+        lambda x, y=None: Net().feedforward(x[: len(y)]),  # needs the labels of a run
+        lambda x: Net().feedforward(x)._replace(activations=["softsign"]),  # unknown
+        lambda x: x,  # a module of that name, say
+    ],
+)
+def test_where_a_statement_cannot_be_used_the_model_is_run(state):
+    net = Net()
+    samples = net_samples(net)
+    expected = marginal_predictive(wrapped(net), samples, INPUTS)
+    net.runs, net.feedforward = 0, state
+    assert torch.equal(marginal_predictive(net, samples, INPUTS), expected)
+    assert net.runs == 51
+
+
+@pytest.mark.parametrize("function", [marginal_predictive, predictive_probabilities])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"inputs": lambda x: x},
+        {"inputs": lambda x: x[:2] - 0.5},
+        {"activations": lambda x: ["relu"]},
+        {"activations": lambda x: [torch.atan]},
+        {"likelihood": lambda x: "categorical"},
+        {"likelihood": lambda x: "normal"},
+    ],
+)
+def test_a_statement_that_is_not_what_the_model_computes(function, changes):
+    net = Net(**changes)
+    message = r"feedforward\(\) does not state what the model computes: .* of the 3 rows of x"
+    with pytest.raises(ValueError, match=message):
+        function(net, net_samples(net), INPUTS)
+
+
+def test_one_row_is_enough_to_find_a_wrong_statement():
+    net = Net()
+    samples = net_samples(net, 2)
+    sums = torch.nn.functional.linear(
+        INPUTS - 0.5, *[samples[f"hidden.{kind}"][0] for kind in ("weight", "bias")]
+    )
+    limit = sums.max()
+    net.activation = lambda values: torch.where(values < limit, values.tanh(), 0.0)
+    with pytest.raises(
+        ValueError, match=rf"of 1 of the 3 rows .* in row {int(sums.argmax()) // 3}"
+    ):
+        marginal_predictive(net, samples, INPUTS)
+
+
+def test_a_statement_that_contradicts_the_sites():
+    net = Net(layers=lambda x: ["hidden", "last"])
+    with pytest.raises(ValueError, match="names layer 'last', so there must be a site"):
+        marginal_predictive(net, net_samples(net), INPUTS)
+    net = Net(inputs=lambda x: x.double())
+    with pytest.raises(ValueError, match="inputs of the parameters' dtype and device"):
+        marginal_predictive(net, net_samples(net), INPUTS)
+
+
+class Stepping(Net):
+    """A network of units that step, one of which rounding moves in the first runs and rows."""
+
+    stated = "step"
+
+    def __init__(self, wrong_runs, wrong_rows):
+        super().__init__()
+        self.wrong_runs, self.wrong_rows = wrong_runs, wrong_rows
+
+    def activation(self, values):
+        units = values > 0
+        if self.runs <= self.wrong_runs:
+            units[: self.wrong_rows, 0] ^= True
+        return units.to(values.dtype)
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong_runs", "wrong_rows"), [(3, 1, 1), (99, 1, 99), (1000, 2, 10)]
+)
+def test_a_unit_that_steps_within_rounding_is_no_mistake(rows, wrong_runs, wrong_rows):
+    net, x = Stepping(wrong_runs, wrong_rows), torch.randn(rows, 2)
+    samples = net_samples(net)
+    found = marginal_predictive(net, samples, x)
+    assert net.runs <= 2
+    torch.testing.assert_close(found, marginal_predictive(wrapped(net), samples, x))
+
+
+@pytest.mark.parametrize(("rows", "wrong_rows"), [(1, 1), (3, 1), (1000, 11)])
+def test_units_that_step_elsewhere_are_a_mistake(rows, wrong_rows):
+    net = Stepping(2, wrong_rows)
+    with pytest.raises(ValueError, match=f"of {wrong_rows} of the {rows} rows of x differ"):
+        marginal_predictive(net, net_samples(net), torch.randn(rows, 2))
+    assert net.runs == 2
+
+
+def test_rounding_of_large_outputs_is_no_mistake():
+    net = Net(3)
+    samples = {name: 30 * value for name, value in net_samples(net, 200).items()}
+    expected = marginal_predictive(wrapped(net), samples, INPUTS)
+    torch.testing.assert_close(marginal_predictive(net, samples, INPUTS), expected)
 
 
 def logistic(x, y=None):

@@ -628,7 +628,9 @@ _IN_FEEDFORWARD = [
         "inputs[rows], labels[rows - rows.min()]",
         "classes",
     ),
-    _in_feedforward("likelihood-factor-dropped", "(terms * net.factor)", "terms", "scale"),
+    _in_feedforward(
+        "likelihood-factor-dropped", "(terms * self._network.factor)", "terms", "scale"
+    ),
     _in_feedforward(
         "prior-scaled-with-the-likelihood",
         "self._log_normalizers - 0.5 * errors.square()",

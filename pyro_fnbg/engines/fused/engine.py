@@ -47,12 +47,13 @@ class FusedEngine(Engine):
     joins_chains = False
 
     def __init__(self, network: Network, partition: Partition, moves: JointMoves) -> None:
-        if network.inputs.device.type != "cpu":
-            raise NotFeedforward(f"its data are on {network.inputs.device}, not on the CPU")
+        inputs = network.data.inputs
+        if inputs.device.type != "cpu":
+            raise NotFeedforward(f"its data are on {inputs.device}, not on the CPU")
         for move in moves.moves:
             if not isinstance(move, COMPILED_MOVES):
                 raise NotFeedforward(f"the move {move.name!r} is not compiled")
-        dtype = network.inputs.dtype
+        dtype = inputs.dtype
         self._plan = make_plan(network, partition)
         self._data = make_data(network)
         self._moves, self._targets = moves, moves.targets.numpy()

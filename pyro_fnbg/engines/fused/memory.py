@@ -131,9 +131,10 @@ class Results(NamedTuple):
 
 def make_plan(network: Network, partition: Partition) -> Plan:
     """Turn network and blocks into the arrays that the compiled sweep reads."""
-    widths = network.widths
-    dtype = network.inputs.numpy().dtype
-    scale_prior, scale_constant = _scale_prior(network.scale_prior)
+    net, priors = network.architecture, network.priors
+    widths = net.widths
+    dtype = network.data.inputs.numpy().dtype
+    scale_prior, scale_constant = _scale_prior(priors.scale_prior)
     places = network.places.tolist()
     coordinates: list[int] = []
     starts, layers, nodes = [0], list[int](), list[int]()
@@ -164,14 +165,14 @@ def make_plan(network: Network, partition: Partition) -> Plan:
         activations=np.array(
             [0, *(list(ACTIVATIONS).index(name) for name in network.activations), 4]
         ),
-        likelihood=LIKELIHOODS.index(network.likelihood),
+        likelihood=LIKELIHOODS.index(net.likelihood),
         factor=network.factor,
-        fixed_scale=network.observation_scale,
+        fixed_scale=net.fixed_scale,
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
         scale_prior=scale_prior,
-        prior_locs=network.prior_locs.numpy(),
-        half_precisions=(0.5 / network.prior_scales.square()).numpy(),
-        log_constant=scale_constant + float(network.log_prior_constant),
+        prior_locs=priors.locs.numpy(),
+        half_precisions=(0.5 / priors.scales.square()).numpy(),
+        log_constant=scale_constant + float(priors.log_constant),
         unnoticed=dtype.type(np.finfo(dtype).eps / 8),
         block_starts=np.array(starts),
         block_layers=np.array(layers),
@@ -258,5 +259,6 @@ def make_work(plan: Plan, data: Data, num_rows: int) -> Work:
 
 def make_data(network: Network) -> Data:
     """View the inputs, and put the labels, whatever their type, in the parameters' dtype."""
-    labels = network.labels.reshape(len(network.inputs), -1).to(network.inputs.dtype)
-    return Data(network.inputs.contiguous().numpy(), labels.contiguous().numpy())
+    inputs, labels = network.data
+    labels = labels.reshape(len(inputs), -1).to(inputs.dtype)
+    return Data(inputs.contiguous().numpy(), labels.contiguous().numpy())
