@@ -21,14 +21,13 @@ from pyro_fnbg.core.tuning import FIRST_SHARE, Tuning, gains, initial_scales
 from pyro_fnbg.engines.base import Engine, SweepResults
 from pyro_fnbg.engines.choice import Positions, choose_engine
 from pyro_fnbg.engines.trace import TraceEngine
-from pyro_fnbg.model.arguments import check_rereadable
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.model.lint.buffers import refusing_changed_buffers
 from pyro_fnbg.model.lint.determinism import check_density
-from pyro_fnbg.model.lint.lengths import warn_of_unused_rows
+from pyro_fnbg.model.lint.entry import check_rows, checked_sites
 from pyro_fnbg.model.planning import make_plan
-from pyro_fnbg.model.rows import check_no_broken_rows, check_rows_followed, observed_labels
-from pyro_fnbg.model.sites import ModelSites, PlateRows, inspect_model, prior_draws, seeded
+from pyro_fnbg.model.rows import observed_labels
+from pyro_fnbg.model.sites import ModelSites, PlateRows, prior_draws, seeded
 from pyro_fnbg.model.starts import drawn_position, given_position
 
 __all__ = ["RunState", "after", "next_sweeps", "start_chain", "start_run"]
@@ -121,12 +120,9 @@ def start_run(
     """
     check_count("warmup_steps", warmup_steps, 0)
     warmup_steps = int(warmup_steps)
-    model = config.model
-    check_rereadable(model, args, kwargs)
+    bound = BoundModel(config.model, args, kwargs)
     with _model_seed(key, 0), torch.no_grad():
-        with refusing_changed_buffers():
-            sites = inspect_model(model, args, kwargs)
-        warn_of_unused_rows(model, args, kwargs, sites)
+        sites = checked_sites(bound)
         plan = make_plan(
             sites,
             config.batch_size,
@@ -135,22 +131,18 @@ def start_run(
             config.likelihood_scale,
         )
         is_stratified = plan.order == "stratified"
-        labels = observed_labels(model, args, kwargs, plan) if is_stratified else None
+        labels = observed_labels(bound, plan) if is_stratified else None
         batches = Batches(plan, key, labels)
         rows = batches.rows(0)
-        if rows is not None:
-            check_rows_followed(model, args, kwargs, plan, rows)
-            is_own = sites.plates[plan.plate or ""].is_subsampled
-            at_a_time = plan.batch_size if is_own else plan.num_rows
-            check_no_broken_rows(model, args, kwargs, plan, at_a_time)
+        check_rows(bound, sites, plan, rows)
         partition = make_partition(sites.layout, config.blocks, config.parts, config.max_block_size)
-        density = ModelDensity(model, args, kwargs, sites, plan)
+        density = ModelDensity(bound, sites, plan)
         tuned_sweeps = config.tuned_sweeps(warmup_steps)
     # All chains of a run have the same first scales, so a chain alone takes those of its run
     first = ChainKey(key.seed, 0)
     first_rows = PlateRows(plan.plate, Batches(plan, first, labels).rows(0))
     with _model_seed(first, 1), torch.no_grad():
-        prior = prior_draws(model, args, kwargs, sites, first_rows, NUM_PRIOR_DRAWS)
+        prior = prior_draws(bound, sites, first_rows, NUM_PRIOR_DRAWS)
         check_density(density, sites, prior[:NUM_TRIES], rows)
         scales = given_scales(config.proposal_scale, partition)
         if scales is None:
@@ -159,13 +151,11 @@ def start_run(
         else:
             check_scales(scales, partition, sites.layout, prior)
         check_memory(config.thin, partition)
-    position = _start_position(
-        config, args, kwargs, sites, plan, density, batches, initial_params, key
-    )
+    position = _start_position(config, bound, sites, plan, density, batches, initial_params, key)
     with _model_seed(key, 3), torch.no_grad():
         tries = torch.cat([position[None], prior[:NUM_TRIES]])
         engine, reason = choose_engine(
-            config.engine, model, args, kwargs, sites, plan, partition, density,
+            config.engine, bound, sites, plan, partition, density,
             Positions(tries, rows, scales, key),
         )  # fmt: skip
         if engine.name == TraceEngine.name:
@@ -215,8 +205,9 @@ def start_chain(
         ValueError: If the initial values do not fit.
     """
     batches = Batches(run.plan, key, run.labels)
+    bound = BoundModel(config.model, args, kwargs)
     position = _start_position(
-        config, args, kwargs, run.sites, run.plan, run.density, batches, initial_params, key
+        config, bound, run.sites, run.plan, run.density, batches, initial_params, key
     )
     return replace(run, key=key, batches=batches, position=position)
 
@@ -228,8 +219,7 @@ def _model_seed(key: ChainKey, use: int) -> AbstractContextManager[None]:
 
 def _start_position(
     config: Config,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    bound: BoundModel,
     sites: ModelSites,
     plan: BatchPlan,
     density: ModelDensity,
@@ -243,9 +233,7 @@ def _start_position(
         if initial_params is not None:
             return given_position(initial_params, sites, density, rows)
         plate_rows = PlateRows(plan.plate, rows)
-        return drawn_position(
-            config.model, args, kwargs, config.init_strategy, sites, density, rows, plate_rows
-        )
+        return drawn_position(bound, config.init_strategy, sites, density, rows, plate_rows)
 
 
 def next_sweeps(runs: Sequence[RunState], count: int) -> list[SweepResults]:

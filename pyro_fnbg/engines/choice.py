@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +18,9 @@ from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.fused.engine import FusedEngine
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
 from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.model.sites import Model, ModelSites
+from pyro_fnbg.model.sites import ModelSites
 
 __all__ = ["ENGINE_NAMES", "ChosenEngine", "choose_engine"]
 
@@ -61,9 +62,7 @@ class Positions(NamedTuple):
 
 def choose_engine(
     name: str,
-    model: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    bound: BoundModel,
     sites: ModelSites,
     plan: BatchPlan,
     partition: Partition,
@@ -82,7 +81,7 @@ def choose_engine(
         candidates = ("feedforward",) if at.tries.is_cuda else ("fused", "feedforward")
     reason = ""
     try:
-        network = read_network(model, args, kwargs, sites, plan)
+        network = read_network(bound, sites, plan)
     except NotFeedforward as refusal:
         reason, candidates = str(refusal), ()
     for candidate in candidates:

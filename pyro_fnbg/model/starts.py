@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from pyro import poutine
 from pyro.infer.autoguide.initialization import InitMessenger
 from torch import Tensor
 
 from pyro_fnbg.core.checks import check_names, is_dense, shown
 from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.model.sites import Model, ModelSites, PlateRows
+from pyro_fnbg.model.sites import ModelSites, PlateRows
 from pyro_fnbg.model.supports import is_off_interval, sampled_support
 
 __all__ = [
@@ -199,9 +199,7 @@ def given_position(
 
 
 def drawn_position(
-    model: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    bound: BoundModel,
     init_strategy: Callable[..., Any],
     sites: ModelSites,
     density: ModelDensity,
@@ -226,7 +224,7 @@ def drawn_position(
 
     for _ in range(MAX_TRIES):
         with plate_rows, InitMessenger(checked_strategy):
-            trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+            trace = bound.trace()
         for name in sites.constrain:
             fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
             if is_off_interval(fn, value):

@@ -20,8 +20,9 @@ from torch import Tensor
 from pyro_fnbg.chains.report import stuck_blocks
 from pyro_fnbg.core.checks import check_flag, shown
 from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.rows import observed_values
-from pyro_fnbg.model.sites import seeded
+from pyro_fnbg.model.sites import inspect_model, seeded
 from pyro_fnbg.results.datasets import check_known, dataset
 from pyro_fnbg.results.estimates import import_arviz
 
@@ -241,7 +242,7 @@ def _origin() -> dict[str, str]:
 
 def _read_data(mcmc: Any) -> dict[str, NDArray[Any]]:
     """Read the values of the model's observed sites, all rows of them."""
-    args, kwargs = mcmc._args, mcmc._kwargs
+    bound = BoundModel(mcmc.kernel.model, mcmc._args, mcmc._kwargs)
     try:
         # As in the run: no outer handlers, and no validation of values or of the prior's draws
         with (
@@ -252,7 +253,7 @@ def _read_data(mcmc: Any) -> dict[str, NDArray[Any]]:
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # the run has given the same warnings
-            found = observed_values(mcmc.kernel.model, args, kwargs)
+            found = observed_values(bound, inspect_model(bound).plates)
     except Exception as error:
         error.add_note("to_arviz ran the model to read its data; observed_data=False leaves it out")
         raise

@@ -6,6 +6,7 @@ import pytest
 import torch
 from pyro.infer.autoguide.initialization import init_to_sample, init_to_value
 
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.lint.determinism import check_density
 from pyro_fnbg.model.planning import NO_PLATE
@@ -23,8 +24,8 @@ def model(y):
 
 
 def parts_of(model, *args):
-    sites = inspect_model(model, args, {})
-    return sites, ModelDensity(model, args, {}, sites, NO_PLATE)
+    sites = inspect_model(BoundModel(model, args))
+    return sites, ModelDensity(BoundModel(model, args), sites, NO_PLATE)
 
 
 def given(values):
@@ -75,7 +76,8 @@ def test_given_values_of_probability_zero_are_refused_by_site():
 
 def drawn(model, strategy=init_to_sample):
     sites, density = parts_of(model, Y)
-    return drawn_position(model, (Y,), {}, strategy, sites, density, None, PlateRows(None, None))
+    bound = BoundModel(model, (Y,))
+    return drawn_position(bound, strategy, sites, density, None, PlateRows(None, None))
 
 
 def test_positions_are_drawn_until_they_are_possible():
