@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyro import poutine
 from torch import Tensor
 
-__all__ = ["BoundModel", "Model"]
+__all__ = ["BoundModel", "Model", "running_again"]
 
 Model = Callable[..., Any]
 
@@ -51,6 +52,19 @@ class BoundModel:
         """Describe the arguments: types, and shapes of tensors."""
         words = [f"{name}: {_described(value)}" for name, value in self.named_arguments().items()]
         return ", ".join(words) or "no arguments"
+
+
+@contextmanager
+def running_again() -> Iterator[None]:
+    """Note on an error of a model that it ran before."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(
+            "the model ran with the same arguments before, at other values of its latent sites "
+            "(data that it can read only once, such as an iterator, are gone by then)"
+        )
+        raise
 
 
 def _described(value: object) -> str:

@@ -14,7 +14,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from pyro_fnbg.core.layout import Layout, Site
-from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.bound import BoundModel, running_again
 from pyro_fnbg.model.supports import (
     KnownSupport,
     bijection_of,
@@ -249,15 +249,8 @@ def prior_draws(
         num_draws, sites.layout.num_params, dtype=sites.layout.dtype, device=some.device
     )
     for number in range(num_draws):
-        try:
-            with plate_rows:
-                trace = bound.trace()
-        except Exception as error:
-            error.add_note(
-                "the model ran with the same arguments before, at other values of its latent sites "
-                "(data that it can read only once, such as an iterator, are gone by then)"
-            )
-            raise
+        with running_again(), plate_rows:
+            trace = bound.trace()
         latents = {
             name: site
             for name, site in trace.nodes.items()

@@ -9,7 +9,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.bound import BoundModel, running_again
 from pyro_fnbg.model.sites import ModelSites
 
 __all__ = ["check_observations"]
@@ -26,7 +26,8 @@ def check_observations(bound: BoundModel, sites: ModelSites) -> None:
         ValueError: If data do not fit their distribution's shape, or lie off its support; names the
             site, and what is allowed.
     """
-    trace = bound.trace()
+    with running_again():
+        trace = bound.trace()
     for name in sites.observed:
         # A site that is gone has used up its data; the log density is told of that
         if name in trace:
