@@ -20,9 +20,9 @@ from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.config import Config, check_arguments
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.layout import Layout
-from pyro_fnbg.model.starts import GivenParams, check_save_params, sorted_names
 from pyro_fnbg.stock.ahead import Ahead, look_ahead
 from pyro_fnbg.stock.errors import errors_come_home
+from pyro_fnbg.stock.given import GivenParams, check_save_params, sorted_names
 from pyro_fnbg.stock.seeds import RunMark, fingerprint, forks, next_key, worker_chain
 from pyro_fnbg.stock.spawning import check_spawned, is_being_spawned
 from pyro_fnbg.stock.transforms import Transforms
