@@ -25,8 +25,8 @@ from pyro_fnbg.drivers.progress import Progress
 from pyro_fnbg.drivers.workers import START_METHODS, Task, run_in_processes
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.starts import params_by_chain
-from pyro_fnbg.stock.given import check_save_params
 from pyro_fnbg.results.estimates import site_estimates, summary_table
+from pyro_fnbg.stock.given import check_save_params
 from pyro_fnbg.stock.seeds import next_key
 
 __all__ = ["MultiChainMCMC"]
