@@ -27,8 +27,8 @@ from pyro_fnbg.core.moves.choice import MOVE_NAMES
 from pyro_fnbg.core.partitions import check_blocks
 from pyro_fnbg.core.tuning import target_accept_probs
 from pyro_fnbg.engines.choice import ENGINE_NAMES
+from pyro_fnbg.model.bound import Model
 from pyro_fnbg.model.planning import check_batch_arguments
-from pyro_fnbg.model.sites import Model
 
 __all__ = [
     "Config",

@@ -23,9 +23,10 @@ from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem
-from pyro_fnbg.model.starts import GivenParams, check_save_params, sorted_names
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.stock.ahead import Ahead, look_ahead, new_pace
 from pyro_fnbg.stock.errors import errors_come_home
+from pyro_fnbg.stock.given import GivenParams, check_save_params, sorted_names
 from pyro_fnbg.stock.seeds import RunMark, fingerprint, forks, next_key, worker_chain
 from pyro_fnbg.stock.spawning import check_spawned, is_being_spawned
 from pyro_fnbg.stock.transforms import Transforms
@@ -260,7 +261,8 @@ class FNBG(MCMCKernel):
         self._given, self._is_run_over_in_workers = GivenParams(), False
         self._mark = next_key(self._mark, self._spawned_from)
         with pyro.validation_enabled(False) if is_afterwards else nullcontext():
-            run = start_run(self.config, warmup_steps, args, kwargs, initial_params, self._mark.key)
+            bound = BoundModel(self.model, args, kwargs)
+            run = start_run(self.config, warmup_steps, bound, initial_params, self._mark.key)
         check_save_params(self._save_params, run.problem.sites.layout, self._is_run_over)
         self.show(run, DrawStatistics(run.problem.partition))
 

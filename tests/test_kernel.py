@@ -13,6 +13,7 @@ from pyro.infer import MCMC
 from pyro.infer.mcmc.api import StreamingMCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 
 X, Y = torch.randn(40, 2), torch.randint(0, 3, (40,))
@@ -270,9 +271,9 @@ def test_every_draw_has_its_statistics():
     assert report["layers"] == ["layer1", "layer2"]
     # three blocks in either layer, so the sweep's mean is the mean of the two
     assert stats["layer_acceptance_rate"].mean(1) == pytest.approx(stats["acceptance_rate"])
-    density = ModelDensity(NET, (X, Y), {}, kernel._running().sites, kernel._running().plan).on(
-        None
-    )
+    density = ModelDensity(
+        BoundModel(NET, (X, Y)), kernel._running().sites, kernel._running().plan
+    ).on(None)
     expected = [density(position).log_density.item() for position in positions[10:]]
     assert stats["batch_log_density"] == pytest.approx(expected, rel=1e-6)
     # an accepted share of min(1, ratio) has the same mean as the decisions themselves

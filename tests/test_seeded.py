@@ -16,6 +16,7 @@ from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
 from pyro_fnbg.core.noise import ChainKey, sweep_noise
 from pyro_fnbg.engines.choice import FAST
 from pyro_fnbg.engines.network import read_network
+from pyro_fnbg.model.bound import BoundModel
 
 ROWS, BATCH = 60, 25
 CHAINS, CALLS, SWEEPS = 2, 5, 6  # sweeps of a call
@@ -60,7 +61,7 @@ class Setup:
         kernel = FNBG(model, engine="trace", batch_size=BATCH, **options)
         kernel.setup(0, x, y)
         run = kernel._running()
-        network = read_network(model, (x, y), {}, run.sites, run.plan)
+        network = read_network(BoundModel(model, (x, y)), run.sites, run.plan)
         self.trace, self.engine = run.engine, FAST[name](network, run.partition)
         self.size = len(run.position), run.partition.num_blocks
         self.positions = run.position + 0.3 * torch.randn(CHAINS, self.size[0]).double()

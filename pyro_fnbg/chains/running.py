@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from pyro_fnbg.config import Config
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem, Record
+from pyro_fnbg.model.bound import BoundModel
 
 __all__ = ["Piece", "run_chains", "start_chains"]
 
@@ -59,8 +60,7 @@ class _Group:
 def start_chains(
     config: Config,
     warmup_steps: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    bound: BoundModel,
     initial_params: Sequence[Mapping[str, Tensor] | None],
     keys: Sequence[ChainKey],
 ) -> tuple[Problem, list[ChainState]]:
@@ -69,9 +69,9 @@ def start_chains(
     Raises:
         ValueError: If the model, its data or the initial values do not fit.
     """
-    problem, first = start_run(config, warmup_steps, args, kwargs, initial_params[0], keys[0])
+    problem, first = start_run(config, warmup_steps, bound, initial_params[0], keys[0])
     others = [
-        start_chain(problem, config, args, kwargs, params, key)
+        start_chain(problem, config.init_strategy, params, key)
         for params, key in zip(initial_params[1:], keys[1:], strict=True)
     ]
     return problem, [first, *others]

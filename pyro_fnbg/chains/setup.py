@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -20,14 +20,13 @@ from pyro_fnbg.core.tuning import FIRST_SHARE, initial_scales
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.engines.choice import Places, choose_engine
 from pyro_fnbg.engines.trace import TraceEngine
-from pyro_fnbg.model.arguments import check_rereadable
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.model.lint.buffers import refusing_changed_buffers
 from pyro_fnbg.model.lint.determinism import check_density
-from pyro_fnbg.model.lint.lengths import warn_of_unused_rows
+from pyro_fnbg.model.lint.entry import check_rows, checked_sites
 from pyro_fnbg.model.planning import make_plan
-from pyro_fnbg.model.rows import check_no_broken_rows, check_rows_followed, observed_labels
-from pyro_fnbg.model.sites import PlateRows, inspect_model, prior_draws, seeded
+from pyro_fnbg.model.rows import observed_labels
+from pyro_fnbg.model.sites import PlateRows, prior_draws, seeded
 from pyro_fnbg.model.starts import drawn_position, given_position
 
 __all__ = ["Run", "start_chain", "start_run"]
@@ -53,8 +52,7 @@ class Run(NamedTuple):
 def start_run(
     config: Config,
     warmup_steps: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    bound: BoundModel,
     initial_params: Mapping[str, Tensor] | None,
     key: ChainKey,
 ) -> Run:
@@ -65,12 +63,8 @@ def start_run(
     """
     check_count("warmup_steps", warmup_steps, 0)
     warmup_steps = int(warmup_steps)
-    model = config.model
-    check_rereadable(model, args, kwargs)
     with _model_seed(key, 0), torch.no_grad():
-        with refusing_changed_buffers():
-            sites = inspect_model(model, args, kwargs)
-        warn_of_unused_rows(model, args, kwargs, sites)
+        sites = checked_sites(bound)
         plan = make_plan(
             sites,
             config.batch_size,
@@ -78,23 +72,18 @@ def start_run(
             config.batch_plate,
             config.likelihood_scale,
         )
-        is_stratified = plan.order == "stratified"
-        labels = observed_labels(model, args, kwargs, plan) if is_stratified else None
+        labels = observed_labels(bound, plan) if plan.order == "stratified" else None
         batches = Batches(plan, labels)
         rows = batches.rows(key, 0)
-        if rows is not None:
-            check_rows_followed(model, args, kwargs, plan, rows)
-            is_own = sites.plates[plan.plate or ""].is_subsampled
-            at_a_time = plan.batch_size if is_own else plan.num_rows
-            check_no_broken_rows(model, args, kwargs, plan, at_a_time)
+        check_rows(bound, sites, plan, rows)
         partition = make_partition(sites.layout, config.blocks, config.parts, config.max_block_size)
-        density = ModelDensity(model, args, kwargs, sites, plan)
+        density = ModelDensity(bound, sites, plan)
         tuned_sweeps = config.tuned_sweeps(warmup_steps)
     # All chains of a run have the same first scales, so a chain alone takes those of its run
     first = ChainKey(key.seed, 0)
     first_rows = PlateRows(plan.plate, batches.rows(first, 0))
     with _model_seed(first, 1), torch.no_grad():
-        prior = prior_draws(model, args, kwargs, sites, first_rows, NUM_PRIOR_DRAWS)
+        prior = prior_draws(bound, sites, first_rows, NUM_PRIOR_DRAWS)
         check_density(density, sites, prior[:NUM_TRIES], rows)
         scales = given_scales(config.proposal_scale, partition)
         if scales is None:
@@ -106,6 +95,7 @@ def start_run(
     targets = targets_of_blocks(config.target_accept_prob, partition)
     moves = make_moves(partition, config.moves, scales, targets)
     problem = Problem(
+        bound=bound,
         sites=sites,
         partition=partition,
         plan=plan,
@@ -118,10 +108,10 @@ def start_run(
         tuned_sweeps=tuned_sweeps,
         thin=config.thin,
     )
-    chain = start_chain(problem, config, args, kwargs, initial_params, key)
+    chain = start_chain(problem, config.init_strategy, initial_params, key)
     with _model_seed(key, 3), torch.no_grad():
         places = Places(torch.cat([chain.position[None], prior[:NUM_TRIES]]), rows, key)
-        problem = choose_engine(config.engine, problem, model, args, kwargs, places)
+        problem = choose_engine(config.engine, problem, places)
         if problem.engine.name == TraceEngine.name:
             check_density(density, sites, prior[NUM_TRIES:NUM_CHECKED], rows)
     return Run(problem, chain)
@@ -129,9 +119,7 @@ def start_run(
 
 def start_chain(
     problem: Problem,
-    config: Config,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    init_strategy: Callable[..., Any],
     initial_params: Mapping[str, Tensor] | None,
     key: ChainKey,
 ) -> ChainState:
@@ -139,9 +127,7 @@ def start_chain(
 
     Args:
         problem: What the chains share.
-        config: The arguments of ``FNBG``.
-        args: The model's arguments.
-        kwargs: The model's keyword arguments.
+        init_strategy: Where it starts without initial values; see ``FNBG``.
         initial_params: The chain's initial values, if any were given.
         key: The chain's random streams.
 
@@ -155,9 +141,8 @@ def start_chain(
             position = given_position(initial_params, sites, density, rows)
         else:
             plate_rows = PlateRows(problem.plan.plate, rows)
-            strategy = config.init_strategy
             position = drawn_position(
-                config.model, args, kwargs, strategy, sites, density, rows, plate_rows
+                problem.bound, init_strategy, sites, density, rows, plate_rows
             )
     nothing = Tally.empty(problem.partition.num_blocks)
     return ChainState(

@@ -26,8 +26,10 @@ from pyro_fnbg.drivers.progress import Progress
 from pyro_fnbg.drivers.workers import START_METHODS, Task, run_in_processes
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.kernel import FNBG
-from pyro_fnbg.model.starts import check_save_params, params_by_chain
+from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.starts import params_by_chain
 from pyro_fnbg.results.estimates import site_estimates, summary_table
+from pyro_fnbg.stock.given import check_save_params
 from pyro_fnbg.stock.seeds import next_key
 
 __all__ = ["MultiChainMCMC"]
@@ -113,8 +115,8 @@ class MultiChainMCMC:
         self._chain_method, self._mp_context = chain_method, mp_context
         self._disable_progbar = disable_progbar
         # What run was called with last, and what the draws that are kept come from
-        self._running: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-        self._args, self._kwargs = self._running
+        self._running = BoundModel(kernel.model)
+        self._args, self._kwargs = self._running.args, self._running.kwargs
         self._samples: dict[str, Tensor] | None = None
         self._kept: tuple[int, int] | None = None
         self._diagnostics: list[Diagnostics] = []
@@ -147,7 +149,7 @@ class MultiChainMCMC:
         args = tuple(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)
         seed = next_key(None, None).key.seed
         keys = [ChainKey(seed, chain) for chain in range(self._asked[0])]
-        self._running = args, kwargs
+        self._running = BoundModel(self.kernel.model, args, kwargs)
         # As in Pyro's driver: no outer handlers, and no checks of values that are out of range
         with poutine.block(), pyro.validation_enabled(False):
             if self._chain_method == "processes":
@@ -160,9 +162,7 @@ class MultiChainMCMC:
 
     def _start(self, keys: Sequence[ChainKey]) -> tuple[Problem, list[ChainState]]:
         starts = self._initial_params[: len(keys)]
-        problem, chains = start_chains(
-            self._config, self.warmup_steps, *self._running, starts, keys
-        )
+        problem, chains = start_chains(self._config, self.warmup_steps, self._running, starts, keys)
         check_save_params(self._save_params, problem.sites.layout, False)
         self.kernel.show(Run(problem, chains[0]), DrawStatistics(problem.partition))
         return problem, chains
@@ -201,7 +201,7 @@ class MultiChainMCMC:
         errors: list[BaseException] = []
         task = Task(
             self.kernel, self._config, self.warmup_steps, self._asked[1], self._save_params,
-            self._hook_fn, *self._running,
+            self._hook_fn, self._running,
         )  # fmt: skip
         with (
             self._keeping(draws, reports.__getitem__),
@@ -246,7 +246,7 @@ class MultiChainMCMC:
             self._diagnostics = [Diagnostics(one.first_draws(num_draws)) for one in reports]
             self._samples = draws.hand_over(chains, num_draws)
             self._kept, self.is_complete = (len(chains), num_draws), stopped is None
-            self._args, self._kwargs = self._running
+            self._args, self._kwargs = self._running.args, self._running.kwargs
         warn_of_blocks(reports)
         if stopped is not None:
             warnings.warn(

@@ -27,6 +27,7 @@ from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.draws import Draws
 from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.stock.errors import portable
 from pyro_fnbg.stock.spawning import arguments, check_travels
 
@@ -50,8 +51,7 @@ class Task(NamedTuple):
         num_draws: Draws of each chain.
         save_params: Sites whose draws are kept; None for all.
         hook_fn: The user's hook.
-        args: The model's arguments.
-        kwargs: The model's keyword arguments.
+        bound: The model and what it is called with.
     """
 
     kernel: FNBG
@@ -60,8 +60,7 @@ class Task(NamedTuple):
     num_draws: int
     save_params: Sequence[str] | None
     hook_fn: Callable[..., Any] | None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    bound: BoundModel
 
 
 class ChainDone(NamedTuple):
@@ -117,7 +116,7 @@ def run_in_processes(
     """
     context: Any = multiprocessing.get_context(mp_context or START_METHODS[0])
     if context.get_start_method() != "fork":
-        check_travels({"hook_fn": task.hook_fn} | arguments(task.args, task.kwargs))
+        check_travels({"hook_fn": task.hook_fn} | arguments(task.bound.args, task.bound.kwargs))
     row = 1 + num_blocks
     shared = _Shared(context.RawArray("d", len(keys) * row), context.RawValue("b", 0))
     defaults = torch.get_default_dtype(), torch.get_default_device()
@@ -182,7 +181,7 @@ def _run_chain(
     with pyro.validation_enabled(False):
         try:
             problem, chains = start_chains(
-                task.config, task.warmup_steps, task.args, task.kwargs, [initial_params], [key]
+                task.config, task.warmup_steps, task.bound, [initial_params], [key]
             )
         except BaseException as raised:
             return ChainDone(chain, {}, 0, None, _sendable(raised, chain))

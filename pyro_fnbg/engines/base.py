@@ -17,6 +17,7 @@ from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
 from pyro_fnbg.core.noise import noise_of_sweeps
 from pyro_fnbg.core.state import ChainState, Tally
 from pyro_fnbg.core.tuning import gains
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.sites import ModelSites
 
@@ -28,6 +29,7 @@ class Problem:
     """Hold what all chains of a run share; nothing in it changes while they run.
 
     Attributes:
+        bound: The model and what it is called with.
         sites: What set-up found in the model.
         partition: The blocks.
         plan: The batches' sizes and what the chains target.
@@ -41,6 +43,7 @@ class Problem:
         thin: Sweeps a draw.
     """
 
+    bound: BoundModel
     sites: ModelSites
     partition: Partition
     plan: BatchPlan

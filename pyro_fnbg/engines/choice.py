@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.fused.engine import FusedEngine
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
 from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.model.sites import Model
 
 __all__ = ["ENGINE_NAMES", "Places", "choose_engine"]
 
@@ -53,9 +52,6 @@ class Places(NamedTuple):
 def choose_engine(
     name: str,
     problem: Problem,
-    model: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
     at: Places,
 ) -> Problem:
     """Give a problem, which has the trace engine, that of a name; "auto" is the fastest possible.
@@ -70,7 +66,7 @@ def choose_engine(
         candidates = ("feedforward",) if at.positions.is_cuda else ("fused", "feedforward")
     reason = ""
     try:
-        network = read_network(model, args, kwargs, problem.sites, problem.plan)
+        network = read_network(problem.bound, problem.sites, problem.plan)
     except NotFeedforward as refusal:
         reason, candidates = str(refusal), ()
     for candidate in candidates:

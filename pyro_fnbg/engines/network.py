@@ -9,14 +9,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
-from pyro import poutine
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import shown
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.rows import observed_values
-from pyro_fnbg.model.sites import Model, ModelSites
+from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
 
@@ -119,23 +119,17 @@ class Network:
         return places
 
 
-def read_network(
-    model: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    sites: ModelSites,
-    plan: BatchPlan,
-) -> Network:
+def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Network:
     """Read what a model states of its structure, and its priors and labels from its sites.
 
     Raises:
         NotFeedforward: If the model states nothing, or has what the fast engines do not know.
         ValueError: If what it states contradicts its sites; names both.
     """
-    state = getattr(model, "feedforward", None)
+    state = getattr(bound.model, "feedforward", None)
     if state is None:
         raise NotFeedforward("the model has no method feedforward() that states its structure")
-    net = state(*args, **kwargs)
+    net = state(*bound.args, **bound.kwargs)
     if not isinstance(net, Feedforward):
         raise ValueError(f"feedforward() must return a Feedforward, got {type(net).__name__}")
     layout = sites.layout
@@ -150,8 +144,7 @@ def read_network(
     others = sorted(set(shapes) - set(architecture.parameter_shapes) - {scale_site})
     if others:
         raise NotFeedforward(f"latent sites {others} are no weights or biases of its layers")
-    messages = _messages(model, args, kwargs)
-    again = _messages(model, args, kwargs)
+    messages, again = _messages(bound), _messages(bound)
     locs, scales = [], []
     for site in layout.sites:
         if site.name == scale_site:
@@ -168,7 +161,7 @@ def read_network(
     plate = sites.plates.get(plan.plate or "")
     labels = messages[name]["value"]
     if plate is not None and plate.is_subsampled:
-        labels = observed_values(model, args, kwargs)[name]
+        labels = observed_values(bound, sites.plates)[name]
     offsets = layout.offsets()
     return Network(
         architecture,
@@ -187,10 +180,10 @@ def read_network(
     )
 
 
-def _messages(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _messages(bound: BoundModel) -> dict[str, Any]:
     """Trace the model and return the messages of its sample sites."""
-    trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
-    return {name: site for name, site in trace.nodes.items() if site["type"] == "sample"}
+    nodes = bound.trace().nodes
+    return {name: site for name, site in nodes.items() if site["type"] == "sample"}
 
 
 def _normal_prior(site: Any, name: str) -> tuple[Tensor, Tensor]:

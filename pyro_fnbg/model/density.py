@@ -14,7 +14,8 @@ from torch.distributions import Independent
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.step import BatchState
-from pyro_fnbg.model.sites import Model, ModelSites
+from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.model.supports import (
     KnownSupport,
     check_support,
@@ -120,22 +121,13 @@ class ModelDensity:
     are taken, so the model need not be differentiable.
 
     Args:
-        model: The Pyro model.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
+        bound: The Pyro model with its arguments.
         sites: What set-up found in it.
         plan: The batched plate and the likelihood's factor.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        sites: ModelSites,
-        plan: BatchPlan,
-    ) -> None:
-        self._model, self._args, self._kwargs = model, args, kwargs
+    def __init__(self, bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> None:
+        self._bound = bound
         self._layout, self._plan, self._supports = sites.layout, plan, sites.supports
         self._shapes: dict[str, torch.Size] | None = None
         # Under names that no site has, or the terms of one of the two would be lost
@@ -179,7 +171,7 @@ class ModelDensity:
         scorer = _Scorer(values, self._supports, self._plan, rows)
         # Pyro's checks raise where a candidate is impossible; here that is a matter of the density
         with torch.no_grad(), pyro.validation_enabled(False), scorer:
-            self._model(*self._args, **self._kwargs)
+            self._bound.model(*self._bound.args, **self._bound.kwargs)
         if scorer.unseen:
             raise ValueError(
                 f"latent sites {sorted(scorer.unseen)} were in the model at set-up and are not any "

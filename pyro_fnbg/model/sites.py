@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +14,7 @@ from pyro.poutine.subsample_messenger import _Subsample
 from torch import Tensor
 
 from pyro_fnbg.core.layout import Layout, Site
-from pyro_fnbg.model.arguments import described
-from pyro_fnbg.model.lint.observations import check_form, check_values
+from pyro_fnbg.model.bound import BoundModel, running_again
 from pyro_fnbg.model.supports import (
     KnownSupport,
     bijection_of,
@@ -28,15 +27,12 @@ from pyro_fnbg.model.supports import (
 
 __all__ = [
     "DataPlate",
-    "Model",
     "ModelSites",
     "PlateRows",
     "inspect_model",
     "prior_draws",
     "seeded",
 ]
-
-Model = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -129,16 +125,15 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModelSites:
+def inspect_model(bound: BoundModel) -> ModelSites:
     """Run the model once from the prior and describe its sites.
 
     Raises:
-        ValueError: If there is nothing to sample, a latent site cannot be sampled, or the data of
-            an observed site do not fit its distribution; each names the site.
+        ValueError: If there is nothing to sample or a latent site cannot be sampled; names it.
     """
     with _IndexSites() as index_sites:
         try:
-            trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
+            trace = bound.trace()
         except NotImplementedError as error:
             error.add_note(
                 f"at or after site {index_sites.last!r}: FNBG draws from the prior, to start and "
@@ -147,7 +142,7 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             raise
         except Exception as error:
             # Whose words are the model's own, or those of what it calls
-            error.add_note(f"FNBG ran the model with {described(model, args, kwargs)}")
+            error.add_note(f"FNBG ran the model with {bound.described()}")
             raise
     latents: dict[str, Any] = {}
     observed: dict[str, Any] = {}
@@ -156,13 +151,11 @@ def inspect_model(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             continue
         if site["is_observed"]:
             if not site["infer"].get("_deterministic") and site["mask"] is not False:
-                check_form(site)
                 observed[name] = site
         else:
             latents[name] = site
     _check_latents(latents, observed)
     supports = {name: known_support(site["fn"]) for name, site in (latents | observed).items()}
-    check_values(observed, supports, lambda: poutine.trace(model).get_trace(*args, **kwargs))
     sites, constrain = [], {}
     for name, site in latents.items():
         constrain[name] = bijection_of(site)
@@ -239,12 +232,7 @@ def _check_latents(latents: Mapping[str, Any], observed: Mapping[str, Any]) -> N
 
 
 def prior_draws(
-    model: Model,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    sites: ModelSites,
-    plate_rows: PlateRows,
-    num_draws: int,
+    bound: BoundModel, sites: ModelSites, plate_rows: PlateRows, num_draws: int
 ) -> Tensor:
     """Draw unconstrained positions from the prior, shape ``(num_draws, num_params)``.
 
@@ -261,15 +249,8 @@ def prior_draws(
         num_draws, sites.layout.num_params, dtype=sites.layout.dtype, device=some.device
     )
     for number in range(num_draws):
-        try:
-            with plate_rows:
-                trace: Any = poutine.trace(model).get_trace(*args, **kwargs)
-        except Exception as error:
-            error.add_note(
-                "the model ran with the same arguments before, at other values of its latent sites "
-                "(data that it can read only once, such as an iterator, are gone by then)"
-            )
-            raise
+        with running_again(), plate_rows:
+            trace = bound.trace()
         latents = {
             name: site
             for name, site in trace.nodes.items()

@@ -19,8 +19,9 @@ from torch import Tensor
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.core.checks import check_flag, shown
 from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.rows import observed_values
-from pyro_fnbg.model.sites import seeded
+from pyro_fnbg.model.sites import DataPlate, seeded
 from pyro_fnbg.results.datasets import check_known, dataset
 from pyro_fnbg.results.estimates import import_arviz
 
@@ -115,7 +116,7 @@ def to_arviz(
     coords, dims = coords or {}, dims or {}
     samples: Mapping[str, Tensor] = mcmc.get_samples(group_by_chain=True)
     values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
-    data = _read_data(mcmc) if observed_data else {}
+    data = _read_data(mcmc, reports[0].plates) if observed_data else {}
     check_known("dims", dims, {*values, *data})
     origin = _origin()
     attributes = _run_attributes(mcmc, reports) | origin
@@ -233,9 +234,9 @@ def _origin() -> dict[str, str]:
     }
 
 
-def _read_data(mcmc: Any) -> dict[str, NDArray[Any]]:
+def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, NDArray[Any]]:
     """Read the values of the model's observed sites, all rows of them."""
-    args, kwargs = mcmc._args, mcmc._kwargs
+    bound = BoundModel(mcmc.kernel.model, mcmc._args, mcmc._kwargs)
     try:
         # As in the run: no outer handlers, and no validation of values or of the prior's draws
         with (
@@ -246,7 +247,7 @@ def _read_data(mcmc: Any) -> dict[str, NDArray[Any]]:
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # the run has given the same warnings
-            found = observed_values(mcmc.kernel.model, args, kwargs)
+            found = observed_values(bound, plates)
     except Exception as error:
         error.add_note("to_arviz ran the model to read its data; observed_data=False leaves it out")
         raise

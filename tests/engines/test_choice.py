@@ -10,6 +10,7 @@ from pyro.nn import PyroModule, PyroSample
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.engines.choice import _blocks_by_layer
 from pyro_fnbg.engines.network import read_network
+from pyro_fnbg.model.bound import BoundModel
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 2, (40,), generator=torch.Generator().manual_seed(2))
@@ -352,5 +353,5 @@ def test_a_layer_of_few_blocks_is_compared_once_a_try():
     kernel = FNBG(model, blocks="layer")
     kernel.setup(0, X, Y)
     run = kernel._running()
-    network = read_network(model, (X, Y), {}, run.sites, run.plan)
+    network = read_network(BoundModel(model, (X, Y)), run.sites, run.plan)
     assert _blocks_by_layer(network, run.partition) == {1: [0], 2: [1]}

@@ -15,6 +15,7 @@ import torch
 from pyro_fnbg import BayesianMLP, Block, Partition
 from pyro_fnbg.core.noise import ChainKey, SweepNoise, sweep_noise
 from pyro_fnbg.engines.base import SweepResults
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from support.engines import TOLERANCES, assert_follows, replay, start
 
@@ -103,7 +104,7 @@ class Setup:
         self.runs = {name: start(name, self.model, x, y, **case.kernel) for name in engines}
         self.run = next(iter(self.runs.values()))
         assert all(run.engine.name == name for name, run in self.runs.items())
-        self.density = ModelDensity(self.model, (x, y), {}, self.run.sites, self.run.plan)
+        self.density = ModelDensity(BoundModel(self.model, (x, y)), self.run.sites, self.run.plan)
         self.position, self.scale = self.run.position, case.scale
 
     def noise(self, chains, sweeps):
@@ -187,7 +188,7 @@ def test_single_precision_judges_the_blocks_of_an_image_net_alike():
     model = BayesianMLP([784, 10, 10, 10], prior_scale=10**0.5)
     run = start("fused", model, x, y, parts={1: 78}, batch_size=200)
     assert run.partition.num_blocks == 800
-    density = ModelDensity(model, (x, y), {}, run.sites, run.plan)
+    density = ModelDensity(BoundModel(model, (x, y)), run.sites, run.plan)
     noise, rows = sweep_noise(run.key, 0, len(run.position), 800), run.batches.rows(0)
     scales = torch.full((800,), 0.3, dtype=torch.float64)
     found = run.engine.sweeps(

@@ -10,6 +10,7 @@ import torch
 from pyro_fnbg import BayesianMLP, Block, Partition
 from pyro_fnbg.core.noise import ChainKey, sweep_noise
 from pyro_fnbg.engines.base import SweepResults
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from support.engines import (
     ENGINES,
@@ -59,7 +60,7 @@ def data_for(model, dtype=torch.float64, num_rows=30):
 
 
 def direct_density(run, model, x, y):
-    return ModelDensity(model, (x, y), {}, run.sites, run.plan)
+    return ModelDensity(BoundModel(model, (x, y)), run.sites, run.plan)
 
 
 def assert_every_block_is_judged_where_it_stands(engine, model, dtype, tolerance, **options):

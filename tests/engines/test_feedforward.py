@@ -13,6 +13,7 @@ from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.network import read_network
 from pyro_fnbg.engines.places import first_layer_groups, group_products, locate
 from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.networks.statement import Feedforward
 
@@ -98,8 +99,8 @@ class Setup:
         kernel.setup(0, x, y)
         self.run = kernel._running()
         self.partition, self.position = self.run.partition, self.run.position
-        self.network = read_network(model, (x, y), {}, self.run.sites, self.run.plan)
-        density = ModelDensity(model, (x, y), {}, self.run.sites, self.run.plan)
+        self.network = read_network(BoundModel(model, (x, y)), self.run.sites, self.run.plan)
+        density = ModelDensity(BoundModel(model, (x, y)), self.run.sites, self.run.plan)
         self.trace = TraceEngine(density, self.partition)
         self.engine = FeedforwardEngine(self.network, self.partition)
 

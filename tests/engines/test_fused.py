@@ -33,6 +33,7 @@ from pyro_fnbg.engines.fused.elementwise import (
 )
 from pyro_fnbg.engines.fused.memory import TILE
 from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS, Feedforward
 from support.engines import start
@@ -217,7 +218,7 @@ def compare(model, x, y, sweeps=20, scale=0.4, **options):
         rows = torch.stack([run.batches.rows(k) for k in range(sweeps)])[None]
     arguments = run.position[None], rows, z, log_u, scales
     results = run.engine.sweeps(*arguments)
-    trace = TraceEngine(ModelDensity(model, (x, y), {}, run.sites, run.plan), run.partition)
+    trace = TraceEngine(ModelDensity(BoundModel(model, (x, y)), run.sites, run.plan), run.partition)
     expected = trace.sweeps(*arguments)
     assert torch.equal(results.accepted, expected.accepted)
     assert torch.equal(results.positions, expected.positions)

@@ -10,6 +10,7 @@ import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.engines.network import NotFeedforward, read_network
+from pyro_fnbg.model.bound import BoundModel
 
 ROWS = 12
 X = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(1))
@@ -21,7 +22,7 @@ def read(model, x=X, y=Y, **options):
     kernel = FNBG(model, engine="trace", **options)
     kernel.setup(0, x, y)
     run = kernel._running()
-    return read_network(model, (x, y), {}, run.sites, run.plan), run
+    return read_network(BoundModel(model, (x, y)), run.sites, run.plan), run
 
 
 def normal(*shape, scale=1.0):

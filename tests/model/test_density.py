@@ -6,6 +6,7 @@ from pyro import poutine
 from torch.distributions import biject_to
 
 from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.planning import NO_PLATE
 from pyro_fnbg.model.sites import inspect_model
@@ -14,13 +15,13 @@ DATA = torch.tensor([0.3, -1.2, 0.7, 2.0])
 
 
 def density_of(model, *args, plan=NO_PLATE):
-    return ModelDensity(model, args, {}, inspect_model(model, args, {}), plan)
+    return ModelDensity(BoundModel(model, args), inspect_model(BoundModel(model, args)), plan)
 
 
 def log_density(model, values, *args, plan=NO_PLATE, rows=None):
-    sites = inspect_model(model, args, {})
+    sites = inspect_model(BoundModel(model, args))
     position = sites.layout.flatten(sites.unconstrain(values))
-    return ModelDensity(model, args, {}, sites, plan).on(rows)(position)
+    return ModelDensity(BoundModel(model, args), sites, plan).on(rows)(position)
 
 
 def pyro_log_joint(model, values, *args):
@@ -240,10 +241,10 @@ def test_sites_that_come_or_go_are_named():
             pyro.sample("b", dist.Normal(0.0, 1.0))
         pyro.factor("nothing", torch.zeros(()))
 
-    sites = inspect_model(poutine.condition(model, {}), (), {})
+    sites = inspect_model(BoundModel(poutine.condition(model, {})))
     while sites.layout.num_params > 1:
-        sites = inspect_model(model, (), {})
-    density = ModelDensity(model, (), {}, sites, NO_PLATE).on(None)
+        sites = inspect_model(BoundModel(model))
+    density = ModelDensity(BoundModel(model), sites, NO_PLATE).on(None)
     density(torch.zeros(1))
     with pytest.raises(ValueError, match="'extra' was not in the model at set-up"):
         density(torch.full((1,), 2.0))

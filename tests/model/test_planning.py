@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.planning import make_plan
 from pyro_fnbg.model.sites import inspect_model
 
@@ -17,7 +18,7 @@ def model(x, y, subsample_size=None, subsample=None):
 
 
 def plan_of(model, *args, size=None, order="shuffled", plate=None, scale=None, **kwargs):
-    return make_plan(inspect_model(model, args, kwargs), size, order, plate, scale)
+    return make_plan(inspect_model(BoundModel(model, args, kwargs)), size, order, plate, scale)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_plans(wishes, expected):
 
 def test_rows_that_the_model_fixes_are_left_alone():
     rows = torch.tensor([1, 5, 7])
-    sites = inspect_model(model, (X, Y), {"subsample": rows})
+    sites = inspect_model(BoundModel(model, (X, Y), {"subsample": rows}))
     assert make_plan(sites, None, "shuffled", None, None).is_full
     scaled = make_plan(sites, None, "shuffled", None, "batch")
     assert (scaled.is_full, scaled.factor, scaled.temperature) == (True, 1.0, 4.0)

@@ -4,37 +4,11 @@ import pytest
 import torch
 
 from pyro_fnbg.core.batches import BatchPlan
-from pyro_fnbg.model.rows import check_no_broken_rows, check_rows_followed, observed_labels
+from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.rows import observed_labels, observed_values
+from pyro_fnbg.model.sites import inspect_model
 
 X, Y = torch.randn(12, 2), torch.randn(12)
-
-
-def indexed(which):
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
-        with pyro.plate("data", 12) as rows:
-            inputs = x[rows] if "x" in which else x
-            pyro.sample("y", dist.Normal(inputs @ w, 1.0), obs=y[rows] if "y" in which else y)
-
-    return model
-
-
-@pytest.mark.parametrize("size", [1, 5, 11])
-@pytest.mark.parametrize("which", ["", "x", "y"])
-@pytest.mark.parametrize("validate", [False, True])
-def test_a_model_that_ignores_the_rows_is_told_what_to_do(which, size, validate):
-    plan = BatchPlan("data", 12, size, "shuffled", 1.0)
-    with pyro.validation_enabled(validate), pytest.raises((ValueError, RuntimeError)) as caught:
-        check_rows_followed(indexed(which), (X, Y), {}, plan, torch.arange(size))
-    text = str(caught.value) + " ".join(getattr(caught.value, "__notes__", []))
-    assert f"plate 'data' was given {size} of its 12 rows" in text
-    assert "x[rows] and y[rows]" in text
-
-
-@pytest.mark.parametrize("size", [1, 5, 12])
-def test_a_model_that_follows_the_rows_passes(size):
-    plan = BatchPlan("data", 12, size, "shuffled", 1.0)
-    check_rows_followed(indexed("xy"), (X, Y), {}, plan, torch.arange(size))
 
 
 @pytest.mark.parametrize("size", [1, 5, 7])
@@ -48,53 +22,29 @@ def test_labels_are_read_from_the_observed_site(size):
             pyro.sample("y", dist.Categorical(logits=x[rows] @ w.mT), obs=y[rows])
 
     plan = BatchPlan("data", 12, size, "stratified", 1.0)
-    assert torch.equal(observed_labels(model, (X, labels), {}, plan), labels)
+    assert torch.equal(observed_labels(BoundModel(model, (X, labels)), plan), labels)
+
+
+def regression(x, y, size=None):
+    w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    pyro.factor("prior of the sum", -w.sum().square())
+    with pyro.plate("data", 12, subsample_size=size) as rows:
+        pyro.sample("y", dist.Normal(x[rows] @ w, 1.0), obs=y[rows])
+        pyro.sample("x", dist.Normal(0.0, 1.0).expand([2]).to_event(1), obs=x[rows])
+    pyro.sample("one for all", dist.Normal(w, 1.0).to_event(1), obs=x[0])
 
 
 def test_responses_that_are_no_labels_cannot_be_stratified():
     plan = BatchPlan("data", 12, 5, "stratified", 1.0)
     with pytest.raises(ValueError, match=r"whole-numbered labels.*plate 'data'.*\['y'\]"):
-        observed_labels(indexed("xy"), (X, Y), {}, plan)
+        observed_labels(BoundModel(regression, (X, Y)), plan)
 
 
-@pytest.mark.parametrize("size", [2, 5, 11])
-def test_a_model_that_takes_the_first_rows_whatever_it_is_given_is_refused(size):
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
-        with pyro.plate("data", 12) as rows:
-            pyro.sample("y", dist.Normal(x[: len(rows)] @ w, 1.0), obs=y[: len(rows)])
-
-    plan = BatchPlan("data", 12, size, "shuffled", 1.0)
-    with pytest.raises(ValueError, match="'y' does not score its rows by their numbers"):
-        check_rows_followed(model, (X, Y), {}, plan, torch.arange(size))
-
-
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("at", ["x", "y"])
-def test_rows_that_are_nan_whatever_the_parameters_are_named(at, own):
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
-        with pyro.plate("data", 12, subsample_size=5 if own else None) as rows:
-            pyro.sample("y", dist.Normal(x[rows] @ w, 1.0, validate_args=False), obs=y[rows])
-
-    x, y = X.clone(), Y.clone()
-    check_no_broken_rows(model, (x, y), {}, BatchPlan("data", 12, 5, "shuffled", 1.0), 5)
-    (x if at == "x" else y)[[3, 11]] = torch.nan
-    with pytest.raises(ValueError, match=r"'y' has log density NaN in 2 of 12 rows.*\[3, 11\]"):
-        check_no_broken_rows(
-            model, (x, y), {}, BatchPlan("data", 12, 5, "shuffled", 1.0), 5 if own else 12
-        )
-
-
-def test_rows_that_are_nan_at_some_parameters_only_pass():
-    def model(y):
-        calls.append(pyro.sample("w", dist.Normal(0.0, 1.0)))
-        with pyro.plate("data", 12) as rows:
-            pyro.factor("f", y[rows] * (1.0 if len(calls) % 2 else torch.nan))
-
-    calls = []
-    plan = BatchPlan("data", 12, 5, "shuffled", 1.0)
-    check_no_broken_rows(model, (torch.zeros(12),), {}, plan, 12)
-    assert len(calls) == 1
-    check_no_broken_rows(model, (torch.zeros(12),), {}, plan, 12)
-    assert len(calls) == 3
+@pytest.mark.parametrize("size", [None, 5, 7])
+def test_observed_values_are_those_of_all_rows(size):
+    bound = BoundModel(regression, (X, Y), {"size": size})
+    found = observed_values(bound, inspect_model(bound).plates)
+    assert found.keys() == {"y", "x", "one for all"}
+    assert torch.equal(found["y"], Y)
+    assert torch.equal(found["x"], X)
+    assert torch.equal(found["one for all"], X[0])

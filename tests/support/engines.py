@@ -158,7 +158,7 @@ def put_labels(run: RunState, labels: Tensor) -> None:
     """Write new labels over those that the run's engine holds."""
     engine: Any = run.engine
     if engine.name == "trace":
-        held = engine._density._args[1]
+        held = engine._density._bound.args[1]
     elif engine.name == "feedforward":
         held = engine._labels
     else:

@@ -9,23 +9,20 @@ from typing import Any
 
 import pyro
 import torch
-from pyro import poutine
 from torch import Tensor
 
-from pyro_fnbg.model.arguments import named_arguments
-from pyro_fnbg.model.sites import Model, ModelSites, seeded
+from pyro_fnbg.model.bound import BoundModel, Model
+from pyro_fnbg.model.sites import ModelSites, seeded
 
 __all__ = ["warn_of_unused_rows"]
 
 
-def warn_of_unused_rows(
-    model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], sites: ModelSites
-) -> None:
+def warn_of_unused_rows(bound: BoundModel, sites: ModelSites) -> None:
     """Warn of an argument whose last rows do nothing, while another has one for each of a plate's.
 
     Taking ``y[rows]`` of too long a ``y`` raises no error, and pairs ``x`` with the wrong rows.
     """
-    arguments = named_arguments(model, args, kwargs)
+    arguments = bound.named_arguments()
     lengths = {
         name: len(value)
         for name, value in arguments.items()
@@ -36,9 +33,9 @@ def warn_of_unused_rows(
         for name, length in lengths.items():
             if not fitting or length <= plate.size:
                 continue
-            scores = _total_scores(model, arguments)
+            scores = _total_scores(bound.model, arguments)
             changed = arguments | {name: _changed(arguments[name], plate.size)}
-            if scores is not None and scores == _total_scores(model, changed):
+            if scores is not None and scores == _total_scores(bound.model, changed):
                 warnings.warn(
                     f"the last {length - plate.size} of the {length} rows of the model's argument "
                     f"{name!r} do nothing: plate {plate.name!r} has {plate.size} rows, as "
@@ -64,7 +61,7 @@ def _total_scores(model: Model, arguments: Mapping[str, Any]) -> dict[str, float
     try:
         # On one seed all runs draw the same parameters, and the same rows
         with seeded(0), pyro.validation_enabled(False):
-            trace: Any = poutine.trace(model).get_trace(**arguments)
+            trace = BoundModel(model, (), arguments).trace()
             trace.compute_log_prob()
     except Exception:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -10,9 +9,32 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_fnbg.model.supports import KnownSupport
+from pyro_fnbg.model.bound import BoundModel, running_again
+from pyro_fnbg.model.sites import ModelSites
 
-__all__ = ["check_form", "check_values"]
+__all__ = ["check_observations"]
+
+
+def check_observations(bound: BoundModel, sites: ModelSites) -> None:
+    """Check the data of every observed site in a run of the model.
+
+    Data off a support that moves with the parameters may yet be reached, so the support has to be
+    that of the run that found the sites.
+
+    Raises:
+        TypeError: If data are neither a tensor nor a number that the distribution can score.
+        ValueError: If data do not fit their distribution's shape, or lie off its support; names the
+            site, and what is allowed.
+    """
+    with running_again():
+        trace = bound.trace()
+    for name in sites.observed:
+        # A site that is gone has used up its data; the log density is told of that
+        if name in trace:
+            site = trace.nodes[name]
+            check_form(site)
+            if sites.supports[name].is_that_of(site["fn"]):
+                check_values(site)
 
 
 def check_form(site: Any) -> None:
@@ -128,36 +150,19 @@ def _check_scored(site: Any) -> None:
     )
 
 
-def check_values(
-    observed: Mapping[str, Any],
-    supports: Mapping[str, KnownSupport],
-    run_again: Callable[[], Any],
-) -> None:
-    """Refuse data off the support; one that moves with the parameters may yet reach the data.
-
-    Args:
-        observed: Observed sites of a trace.
-        supports: Their supports in that trace.
-        run_again: Makes another trace of the model.
+def check_values(site: Any) -> None:
+    """Refuse data off the support.
 
     Raises:
         ValueError: Naming the site, the values and the support.
     """
-    found = {name: _values_off_support(site) for name, site in observed.items()}
-    off = {name: values for name, values in found.items() if len(values) > 0}
-    if not off:
-        return
-    again = run_again()
-    for name, values in off.items():
-        # A site that is gone has used up its data, as a one-shot iterator has
-        if name not in again or supports[name].is_that_of(again.nodes[name]["fn"]):
-            site = observed[name]
-            count = site["value"].numel() // values[0].numel()
-            raise ValueError(
-                f"observed site {name!r} has {len(values)} of {count} values "
-                f"outside the support {supports[name].constraint} of {type(site['fn']).__name__}; "
-                f"the first is {values[0].tolist()}"
-            )
+    off = _values_off_support(site)
+    if len(off) > 0:
+        count = site["value"].numel() // off[0].numel()
+        raise ValueError(
+            f"observed site {site['name']!r} has {len(off)} of {count} values outside the support "
+            f"{site['fn'].support} of {type(site['fn']).__name__}; the first is {off[0].tolist()}"
+        )
 
 
 def _values_off_support(site: Any) -> Tensor:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from pyro import poutine
 
-from pyro_fnbg.model.lint.observations import check_form, check_values
-from pyro_fnbg.model.sites import inspect_model
+from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.lint.entry import checked_sites
 
 N = 20
 X, Y = torch.randn(N, 3), torch.randn(N)
@@ -24,7 +24,7 @@ def observe(fn, value, plate=None, dim=None, mask=True):
                     pyro.sample("y", fn, obs=value)
 
     with pyro.validation_enabled(False):
-        return inspect_model(model, (), {})
+        return checked_sites(BoundModel(model))
 
 
 MEAN = X @ torch.ones(3, 1)
@@ -113,9 +113,7 @@ def test_masked_values_may_be_anything():
 
 
 def test_data_that_are_no_tensor_are_left_to_the_distribution():
-    site = {"name": "y", "fn": dist.Normal(0.0, 1.0), "value": 3.0, "mask": None}
-    check_form(site)
-    check_values({"y": site}, {}, lambda: None)
+    assert observe(dist.Normal(0.0, 1.0), 3.0, N).observed == ("y",)
 
 
 def test_whole_numbers_that_a_distribution_cannot_score_are_named():
