@@ -190,6 +190,8 @@ _ALL = [
     _case("xor", "starts", "trace", "sequential", 1, "float32", run={"starts": spread}),
     _case("xor", "hook", "fused", "hooked", 2, batch_size=10),
     _case("hierarchy", "hook", driver="hooked stock", dtype="float32"),
+    _case("xor", "hook", "fused", "hooked stock", batch_size=10),
+    _case("xor", "", "fused", "stopped", 2, batch_size=10),
     _case(
         "xor", "one site", driver="vectorized", chains=2,
         run={"options": {"save_params": ["layer2.bias", "layer1.weight"]}},

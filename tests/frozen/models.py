@@ -81,9 +81,9 @@ def constrained(x, y):
 
 
 def subsampled(x, y):
-    """A logistic regression whose plate has a size of its own."""
+    """A logistic regression whose plate has a size of its own, which does not divide the rows."""
     w = pyro.sample("w", dist.Normal(x.new_zeros(1, 2), 1.0).to_event(2))
-    with pyro.plate("data", len(x), subsample_size=8) as rows:
+    with pyro.plate("data", len(x), subsample_size=7) as rows:
         logits = (x[rows] @ w.mT).squeeze(-1)
         pyro.sample("y", dist.Categorical(logits=torch.stack([-logits, logits], -1)), obs=y[rows])
 

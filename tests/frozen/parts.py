@@ -34,8 +34,9 @@ GROUPS = ("posterior", "sample_stats", "chain_stats", "observed_data")
 # What Pyro says of the machine's cores, and not of the run
 MACHINE_WARNING = "available_cpu"
 PREDICTED_ROWS = 4
-# Steps between two looks of a hook at the kernel, and the step where a chain is moved by hand
-LOOK_EVERY, MOVED_AT = 10, 47
+# Steps between two looks of a hook at the kernel; the step where a chain is moved by hand; and the
+# draw of the second chain where a run is stopped
+LOOK_EVERY, MOVED_AT, STOPPED_AT = 10, 47, 29
 
 
 class Outcome(NamedTuple):
@@ -67,7 +68,7 @@ def parts_of(case: Case) -> dict[str, dict[str, Any]]:
             kernel = FNBG(problem.model, **case.kernel)
             outcome = DRIVERS[case.driver](case, problem, kernel)
             values = {"draws": outcome.draws} | _frozen(case, problem, outcome)
-        if case.driver not in IN_WORKERS:
+        if case.driver not in UNHEARD:
             values |= tap.by_chain(case.num_sweeps)
         values["report"] = {
             "chains": outcome.reports,
@@ -189,6 +190,16 @@ def _hooked(driver: Any) -> Any:
     return run
 
 
+def _stopped(case: Case, problem: Problem, kernel: FNBG) -> Outcome:
+    """Run chains one after the other, and stop the second in its draws, as Ctrl-C does."""
+
+    def hook(kernel: FNBG, params: Mapping[str, torch.Tensor], stage: str, i: int) -> None:
+        if stage == "Sample [1]" and i == STOPPED_AT:
+            raise KeyboardInterrupt
+
+    return DRIVERS["sequential"](case, problem, kernel, hook_fn=hook)
+
+
 def _by_hand(is_moved: bool) -> Any:
     """Call the kernel step by step; if moved, once with other values than it returned last."""
 
@@ -215,11 +226,13 @@ DRIVERS = {
     "processes": _ours("processes"),
     "hooked": _hooked(_ours("vectorized")),
     "hooked stock": _hooked(_stock),
+    "stopped": _stopped,
     "by hand": _by_hand(False),
     "by hand, moved": _by_hand(True),
 }
-# Where other processes make the sweeps, there is nothing to listen to here
-IN_WORKERS = ("forked stock", "processes")
+# Sweeps that other processes make cannot be listened to; how many a run has made ahead when it is
+# stopped depends on the time that they took
+UNHEARD = ("forked stock", "processes", "stopped")
 
 
 # --- Hashes ---------------------------------------------------------------------------------------
