@@ -23,10 +23,11 @@ DATA ?=
 export MPLBACKEND := Agg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two pytest workers on two cores would otherwise fight for them.
-check test test-all test-exactness test-arviz1: export OMP_NUM_THREADS := 1
+check test test-all test-exactness test-arviz1 frozen: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-all test-exactness test-arviz1 bench bench-full demo docs clean
+.PHONY: help install check test test-all test-exactness test-arviz1 frozen bench bench-full demo docs \
+	clean
 
 help:
 	@echo "make install      build .venv with the package and its developer tools"
@@ -35,6 +36,8 @@ help:
 	@echo "make test-all     check, then every test, the slow ones included"
 	@echo "make test-exactness  put in the seeded faults, over a hundred, and run long exact chains"
 	@echo "make test-arviz1  the tests that touch ArviZ, with its version 1; needs Python 3.12"
+	@echo "make frozen       record anew what tests/test_frozen.py holds results to, bit for bit; only"
+	@echo "                  for a change that is meant to alter results"
 	@echo "make bench        time everything in minutes; the JSON goes to bench-output/, the tables to"
 	@echo "                  docs/benchmarks.md; DATA=FOLDER times on MNIST, not on random numbers"
 	@echo "make bench-full   the same at length, which takes up to an hour"
@@ -95,6 +98,9 @@ test-arviz1:
 		'import arviz, sys; sys.exit(int(arviz.__version__.split(".")[0]) < 1)' || { \
 		echo "error: $(VENV_ARVIZ1) has no ArviZ 1; remove that folder and try again" >&2; exit 1; }
 	$(VENV_ARVIZ1)/bin/python -m pytest -n 2 $(TESTS_ARVIZ1)
+
+frozen: $(STAMP)
+	PYTHONPATH=tests $(PY) -W ignore::FutureWarning -m frozen.record
 
 bench: export BENCH_LENGTH ?= bench
 bench-full: export BENCH_LENGTH := full
