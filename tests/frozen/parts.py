@@ -33,6 +33,8 @@ PASSING = {
 GROUPS = ("posterior", "sample_stats", "chain_stats", "observed_data")
 # What Pyro says of the machine's cores, and not of the run
 MACHINE_WARNING = "available_cpu"
+# Kept in single precision when they were frozen; now no digit of a draw's log density is lost
+FROZEN_IN_SINGLE = ("batch_log_density", "lp")
 PREDICTED_ROWS = 4
 # Steps between two looks of a hook at the kernel; the step where a chain is moved by hand; and the
 # draw of the second chain where a run is stopped
@@ -256,7 +258,7 @@ def _plain(value: Any, numbers: list[float]) -> Any:
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, Mapping):
-        return {name: _plain(value[name], numbers) for name in sorted(value)}
+        return {name: _plain(_single(name, value[name]), numbers) for name in sorted(value)}
     if isinstance(value, list | tuple):
         return [_plain(item, numbers) for item in value]
     if isinstance(value, np.ndarray | np.generic):
@@ -267,6 +269,15 @@ def _plain(value: Any, numbers: list[float]) -> Any:
         numbers.append(value)
         return "nan" if math.isnan(value) else value.hex()
     raise TypeError(f"a frozen part holds {type(value).__name__}, which has no plain form here")
+
+
+def _single(name: str, value: Any) -> Any:
+    """Round what was kept in single precision when it was frozen."""
+    if name not in FROZEN_IN_SINGLE:
+        return value
+    if isinstance(value, list):  # with its dimensions in front
+        return [*value[:-1], value[-1].astype(np.float32)]
+    return value.astype(np.float32)
 
 
 def _plain_array(array: np.ndarray, numbers: list[float]) -> Any:

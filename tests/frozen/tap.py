@@ -4,16 +4,15 @@ If the function that runs a chain's next sweeps moves, or returns something else
 and nothing else; the hashes must stay.
 """
 
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from pyro_fnbg.run import next_sweeps
+from pyro_fnbg.engines.base import Engine
 
 __all__ = ["FIELDS", "Tap", "tapped"]
 
@@ -53,26 +52,16 @@ class Tap:
 @contextmanager
 def tapped() -> Iterator[Tap]:
     """Listen to all chains that run in this process."""
-    tap = Tap()
+    tap, sweeps = Tap(), Engine.sweeps
 
-    def listening(runs, count):
-        results = next_sweeps(runs, count)
-        for run, result in zip(runs, results, strict=True):
-            tap.add(run.key.chain, run.sweeps, tuple(getattr(result, name) for name in FIELDS))
-        return results
+    def listening(engine, problem, chains, count):
+        after, record = sweeps(engine, problem, chains, count)
+        for number, chain in enumerate(chains):
+            own = record.of_chain(number)
+            scales = own.adaptation[0].scales.expand(count, -1)
+            values = (own.log_ratios, own.accepted, own.log_densities, scales)
+            tap.add(chain.key.chain, chain.sweeps, values)
+        return after, record
 
-    with ExitStack() as stack:
-        for module, name in _holders(next_sweeps):
-            stack.enter_context(patch.object(sys.modules[module], name, listening))
+    with patch.object(Engine, "sweeps", listening):
         yield tap
-
-
-def _holders(function: Callable) -> list[tuple[str, str]]:
-    """Find every module of the package that has a function under some name."""
-    return [
-        (module, name)
-        for module, contents in list(sys.modules.items())
-        if module.partition(".")[0] == "pyro_fnbg"
-        for name, value in list(vars(contents).items())
-        if value is function
-    ]
