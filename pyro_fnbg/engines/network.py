@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -10,11 +9,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Distribution
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import shown
+from pyro_fnbg.core.priors import NormalPriors
 from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.priors import NotNormal, is_one, normal_prior, sample_sites
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.networks.architecture import Architecture
@@ -24,30 +25,14 @@ __all__ = ["Network", "NetworkData", "NotFeedforward", "Priors", "read_network"]
 
 
 @dataclass(frozen=True, eq=False)
-class Priors:
-    """Describe the priors of all coordinates, in double precision and on the CPU.
+class Priors(NormalPriors):
+    """Describe the priors of all coordinates.
 
     Attributes:
-        locs: Mean of each coordinate, shape ``(num_params,)``.
-        scales: Standard deviation of each coordinate; infinite for the observation scale, whose
-            prior is another.
         scale_prior: The prior of a sampled observation scale, over positive numbers.
     """
 
-    locs: Tensor
-    scales: Tensor
     scale_prior: Distribution | None
-
-    @property
-    def log_normalizers(self) -> Tensor:
-        """What normalises each Normal prior, shape ``(num_params,)``; 0 where there is none."""
-        values = -(self.scales.log() + 0.5 * math.log(2 * math.pi))
-        return torch.where(torch.isfinite(values), values, 0.0)
-
-    @property
-    def log_constant(self) -> Tensor:
-        """What normalises the Normal priors together, shape ``()``."""
-        return self.log_normalizers.sum()
 
 
 class NetworkData(NamedTuple):
@@ -144,19 +129,19 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
     others = sorted(set(shapes) - set(architecture.parameter_shapes) - {scale_site})
     if others:
         raise NotFeedforward(f"latent sites {others} are no weights or biases of its layers")
-    messages, again = _messages(bound), _messages(bound)
+    messages, again = sample_sites(bound), sample_sites(bound)
     locs, scales = [], []
     for site in layout.sites:
         if site.name == scale_site:
-            locs.append(torch.zeros(1))
-            scales.append(torch.full((1,), torch.inf))
+            locs.append(torch.zeros(1, dtype=torch.float64))
+            scales.append(torch.full((1,), torch.inf, dtype=torch.float64))
             continue
-        loc, scale = _normal_prior(messages[site.name], site.name)
-        other_loc, other_scale = _normal_prior(again[site.name], site.name)
-        if not (torch.equal(loc, other_loc) and torch.equal(scale, other_scale)):
-            raise NotFeedforward(f"the prior of {site.name!r} depends on other sites")
-        locs.append(loc.expand(site.shape).reshape(-1))
-        scales.append(scale.expand(site.shape).reshape(-1))
+        try:
+            loc, scale = normal_prior(site.name, messages[site.name], again[site.name])
+        except NotNormal as reason:
+            raise NotFeedforward(str(reason)) from reason
+        locs.append(loc.reshape(-1))
+        scales.append(scale.reshape(-1))
     name = _observed_site(messages, sites, plan)
     plate = sites.plates.get(plan.plate or "")
     labels = messages[name]["value"]
@@ -166,8 +151,8 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
     return Network(
         architecture,
         Priors(
-            locs=torch.cat([values.double().cpu() for values in locs]),
-            scales=torch.cat([values.double().cpu() for values in scales]),
+            locs=torch.cat(locs),
+            scales=torch.cat(scales),
             scale_prior=(
                 _scale_prior(messages[scale_site], again[scale_site]) if scale_site else None
             ),
@@ -180,34 +165,12 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
     )
 
 
-def _messages(bound: BoundModel) -> dict[str, Any]:
-    """Trace the model and return the messages of its sample sites."""
-    nodes = bound.trace().nodes
-    return {name: site for name, site in nodes.items() if site["type"] == "sample"}
-
-
-def _normal_prior(site: Any, name: str) -> tuple[Tensor, Tensor]:
-    """Return the mean and standard deviation of a site's coordinates."""
-    fn = site["fn"]
-    while isinstance(fn, Independent):
-        fn = fn.base_dist
-    if not isinstance(fn, Normal):
-        raise NotFeedforward(f"the prior of {name!r} is no independent Normal: {fn}")
-    if site["mask"] is not None or not _is_one(site["scale"]):
-        raise NotFeedforward(f"the prior of {name!r} is masked or scaled")
-    return fn.loc.detach(), fn.scale.detach()
-
-
-def _is_one(scale: Any) -> bool:
-    return not isinstance(scale, Tensor) and scale == 1.0
-
-
 def _scale_prior(site: Any, again: Any) -> Distribution:
     """Return the prior of the observation scale."""
     fn: Distribution = site["fn"]
     values = [torch.tensor(value) for value in (0.3, 1.7)]
     same = all(torch.equal(fn.log_prob(v), again["fn"].log_prob(v)) for v in values)
-    if not same or site["mask"] is not None or not _is_one(site["scale"]):
+    if not same or site["mask"] is not None or not is_one(site["scale"]):
         raise NotFeedforward(f"the prior of {site['name']!r} is masked, scaled or depends on sites")
     return fn
 
