@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fnbg.core.blocks import Partition, first_few
+from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.checks import (
     as_probability,
     as_reals,
@@ -35,7 +35,6 @@ __all__ = [
     "check_arguments",
     "check_driver_options",
     "check_memory",
-    "check_scales",
     "checked_sizes",
     "given_scales",
     "targets_of_blocks",
@@ -161,40 +160,6 @@ def _are_positive(scale: float | Sequence[float]) -> bool:
 
 def _has_bools(entry: object) -> bool:
     return str(getattr(entry, "dtype", "")) in ("bool", "torch.bool")
-
-
-def check_scales(scales: Tensor, partition: Partition, layout: Layout, prior: Tensor) -> None:
-    """Check that steps of the proposals' size move the parameters, and keep them finite.
-
-    In the parameters' type a step can be too small to change any number, which would be accepted
-    for ever, or too large for it, which would be refused for ever.
-
-    Args:
-        scales: Standard deviation of each block's proposals, shape ``(num_blocks,)``.
-        partition: The blocks.
-        layout: The sites.
-        prior: Unconstrained draws from the prior, shape ``(draws, num_params)``.
-
-    Raises:
-        ValueError: Naming the blocks and their scales.
-    """
-    steps = scales[partition.block_of_coordinate].to(prior.device)
-    moved = layout.rounded((prior.double() + steps).to(prior.dtype))
-    # A log density squares numbers
-    squares = layout.rounded(steps.square().to(prior.dtype))
-    is_lost = ((moved == prior) | ~moved.isfinite() | ~squares.isfinite()).all(0).cpu()
-    lost = [
-        f"{block.name} ({scale:.4g})"
-        for block, index, scale in zip(
-            partition.blocks, partition.indices, scales.tolist(), strict=True
-        )
-        if bool(is_lost[index].all())
-    ]
-    if lost:
-        raise ValueError(
-            f"proposal_scale must be a step that moves parameters of {layout.dtype} and keeps them "
-            f"finite, got none for blocks {first_few(lost)}"
-        )
 
 
 def check_memory(thin: int, partition: Partition) -> None:

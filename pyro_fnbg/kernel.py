@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyro
 import torch
@@ -15,7 +15,8 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_fnbg.chains.pace import Pace
-from pyro_fnbg.chains.report import Diagnostics, report, warn_of_blocks
+from pyro_fnbg.chains.pickling import check_picklable
+from pyro_fnbg.chains.report import ChainReport, Diagnostics, report, warn_of_blocks
 from pyro_fnbg.chains.setup import Run, start_run
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.config import Config, check_arguments
@@ -24,14 +25,26 @@ from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.supports import KnownSupport
 from pyro_fnbg.stock.ahead import Ahead, look_ahead, new_pace
-from pyro_fnbg.stock.errors import errors_come_home
 from pyro_fnbg.stock.given import GivenParams, check_save_params, sorted_names
 from pyro_fnbg.stock.seeds import RunMark, fingerprint, forks, next_key, worker_chain
-from pyro_fnbg.stock.spawning import check_spawned, is_being_spawned
-from pyro_fnbg.stock.transforms import Transforms
+from pyro_fnbg.stock.supports import check_supports_unchanged
+from pyro_fnbg.stock.workers import is_being_spawned, raising_picklable_errors
 
 __all__ = ["FNBG"]
+
+
+class Loaded(NamedTuple):
+    """Hold what a kernel that was pickled after a run still tells of it.
+
+    Attributes:
+        partition: The blocks.
+        report: What was told of the chain.
+    """
+
+    partition: Partition
+    report: ChainReport
 
 
 class FNBG(MCMCKernel):
@@ -157,26 +170,32 @@ class FNBG(MCMCKernel):
         self._save_params: list[str] | None = None
         self._is_run_over = self._is_run_over_in_workers = False
         self._spawned_from: int | None = None
-        self._transforms = Transforms(self)
+        # One for all runs: Pyro's MCMC keeps the dict that it was given after its first
+        self._transforms: dict[str, Any] = {}
+        self._supports: dict[str, KnownSupport] = {}
+        self._loaded: Loaded | None = None
 
     def __repr__(self) -> str:
         return f"FNBG({', '.join(f'{n}={value!r}' for n, value in vars(self.config).items())})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the configuration; refuse to do so for a worker that would not find the model."""
-        state = {n: v for n, v in vars(self).items() if n not in ("_statistics", "_transforms")}
-        state |= {"_run": None, "_mark": None, "_ahead": None}
+        """Pickle the arguments and what is told of the last run; a run itself is not pickled.
+
+        Raises:
+            RuntimeError: If a spawned worker would not find the model or another argument.
+        """
+        run = {"_run", "_statistics", "_ahead", "_pace", "_mark"}
+        state = {name: value for name, value in vars(self).items() if name not in run}
+        state |= {"_run": None, "_ahead": None, "_mark": None}
         if is_being_spawned():
-            check_spawned(vars(self.config))
+            check_picklable(vars(self.config))
             state["_spawned_from"] = fingerprint()
             # A spawned worker's own count of forks starts at zero
             state["_spawned"] = self._workers()
             self._spawned += 1
+        elif self._run is not None:
+            state["_loaded"] = Loaded(self.partition, self._report())
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state
-        self._transforms = Transforms(self)
 
     def _workers(self) -> int:
         """Count the workers that may have been started from this kernel."""
@@ -222,17 +241,17 @@ class FNBG(MCMCKernel):
     @property
     def target(self) -> str:
         """What the chain of the last ``setup`` targets, in one line."""
-        return self.problem.plan.target
+        return (self._loaded.report if self._loaded else self.problem).plan.target
 
     @property
     def engine(self) -> str:
         """Name of the engine that runs the sweeps since the last ``setup``."""
-        return self.problem.engine.name
+        return self._loaded.report.engine if self._loaded else self.problem.engine.name
 
     @property
     def partition(self) -> Partition:
         """The blocks of the last ``setup``."""
-        return self.problem.partition
+        return (self._loaded or self.problem).partition
 
     @property
     def initial_params(self) -> dict[str, Tensor]:
@@ -243,7 +262,7 @@ class FNBG(MCMCKernel):
     def initial_params(self, params: Mapping[str, Tensor]) -> None:
         self._given = self._given.add(params, self._workers())
 
-    @errors_come_home
+    @raising_picklable_errors
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Start a run: inspect and check the model, cut the blocks, place the chain.
 
@@ -264,15 +283,19 @@ class FNBG(MCMCKernel):
             bound = BoundModel(self.model, args, kwargs)
             run = start_run(self.config, warmup_steps, bound, initial_params, self._mark.key)
         check_save_params(self._save_params, run.problem.sites.layout, self._is_run_over)
+        if chain is not None:
+            check_supports_unchanged(self._supports, run.problem.sites)
         self.show(run, DrawStatistics(run.problem.partition))
 
     def show(self, run: Run, statistics: DrawStatistics) -> None:
         """Take over the state of a chain, which ``diagnostics`` and the properties then show."""
-        self._run, self._statistics = run, statistics
+        self._run, self._statistics, self._loaded = run, statistics, None
         self._ahead, self._pace = None, new_pace()
         self._workers_at_setup, self._is_run_over = self._workers(), False
+        sites = run.problem.sites
         self._transforms.clear()
-        self._transforms |= {name: t.inv for name, t in run.problem.sites.constrain.items()}
+        self._transforms |= {name: t.inv for name, t in sites.constrain.items()}
+        self._supports = {name: sites.supports[name] for name in sites.constrain}
 
     def sample(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Make one draw from unconstrained values, and return the next ones in new tensors.
@@ -312,15 +335,23 @@ class FNBG(MCMCKernel):
 
         Warns of blocks that hardly moved, and of those that nothing bounds.
         """
-        problem, chain = self._running()
-        found = report(problem, chain, self._statistics)
+        found = self._report()
         warn_of_blocks([found])
         return Diagnostics(found)
+
+    def _report(self) -> ChainReport:
+        if self._loaded is not None:
+            return self._loaded.report
+        problem, chain = self._running()
+        return report(problem, chain, self._statistics)
 
     def _running(self) -> Run:
         """Return the problem, and the chain's state after the draws that were handed out."""
         if self._run is None:
-            raise RuntimeError("the kernel has no run yet: call MCMC(kernel, ...).run() or setup()")
+            raise RuntimeError(
+                "the kernel has no run yet, or was loaded with no more of it than its diagnostics: "
+                "call MCMC(kernel, ...).run() or setup()"
+            )
         if self._ahead is not None:
             return Run(self._run.problem, self._ahead.state)
         return self._run

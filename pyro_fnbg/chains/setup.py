@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_fnbg.config import Config, check_memory, check_scales, given_scales, targets_of_blocks
+from pyro_fnbg.config import Config, check_memory, given_scales, targets_of_blocks
 from pyro_fnbg.core.batches import Batches
 from pyro_fnbg.core.checks import check_count
 from pyro_fnbg.core.moves.choice import make_moves
@@ -89,8 +89,6 @@ def start_run(
         if scales is None:
             share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
             scales = share * initial_scales(prior.cpu(), partition)
-        else:
-            check_scales(scales, partition, sites.layout, prior)
         check_memory(config.thin, partition)
     targets = targets_of_blocks(config.target_accept_prob, partition)
     moves = make_moves(partition, config.moves, scales, targets)

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_fnbg.chains.pickling import check_picklable, picklable_error
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.chains.running import run_chains, start_chains
 from pyro_fnbg.chains.setup import Run
@@ -28,8 +29,6 @@ from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.draws import Draws
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.bound import BoundModel
-from pyro_fnbg.stock.errors import portable
-from pyro_fnbg.stock.spawning import arguments, check_travels
 
 __all__ = ["START_METHODS", "ChainDone", "Task", "run_in_processes"]
 
@@ -116,7 +115,7 @@ def run_in_processes(
     """
     context: Any = multiprocessing.get_context(mp_context or START_METHODS[0])
     if context.get_start_method() != "fork":
-        check_travels({"hook_fn": task.hook_fn} | arguments(task.bound.args, task.bound.kwargs))
+        check_picklable({"hook_fn": task.hook_fn} | _arguments(task.bound))
     row = 1 + num_blocks
     shared = _Shared(context.RawArray("d", len(keys) * row), context.RawValue("b", 0))
     defaults = torch.get_default_dtype(), torch.get_default_device()
@@ -208,7 +207,15 @@ def _run_chain(
     return ChainDone(chain, values, count, report, error)
 
 
+def _arguments(bound: BoundModel) -> dict[str, object]:
+    """Name the model's arguments, as they are given to ``run``."""
+    named: dict[str, object] = {
+        f"argument {place} of run": value for place, value in enumerate(bound.args)
+    }
+    return named | {f"argument {name!r} of run": value for name, value in bound.kwargs.items()}
+
+
 def _sendable(error: BaseException, chain: int) -> BaseException:
     """Return an error that the parent can read, with the traceback of this worker."""
     error.add_note(f"In the worker of chain {chain}:\n{traceback.format_exc()}")
-    return portable(error)
+    return picklable_error(error)

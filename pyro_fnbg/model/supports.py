@@ -50,6 +50,11 @@ class KnownSupport(NamedTuple):
             return True
         return _are_same(fn.support, self.constraint)
 
+    def equals(self, other: KnownSupport) -> bool:
+        """Whether this is the support that was found in another run."""
+        are_fixed = self.fixed_by is not None and self.fixed_by is other.fixed_by
+        return are_fixed or _are_same(self.constraint, other.constraint)
+
 
 def known_support(fn: Any) -> KnownSupport:
     """Take down the support of a site's distribution."""
