@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +19,6 @@ _FILES = (
     "t10k-labels-idx1-ubyte",
 )
 _HEIGHT, _WIDTH, _CLASSES, _GREY_LEVELS = 28, 28, 10, 256
-# Seconds without an answer after which a connection counts as dead; without a limit, a network
-# that swallows packets would keep the caller waiting for many minutes.
-_PATIENCE = 10.0
 
 
 class LabelledImages(NamedTuple):
@@ -138,8 +132,7 @@ def _torchvision_class(name: str) -> Any:
 
 def _download(dataset_class: Any, root: Path, folder: Path) -> None:
     try:
-        with _timeout(_PATIENCE):
-            dataset_class(str(root), download=True)
+        dataset_class(str(root), download=True)
     # What torchvision and the network raise has no common class. If the files have arrived all
     # the same, then reading them failed, and `_read` says so in its own words.
     except Exception as error:
@@ -148,17 +141,6 @@ def _download(dataset_class: Any, root: Path, folder: Path) -> None:
             raise OSError(
                 f"{dataset_class.__name__} could not be downloaded into {folder}: {cause}"
             ) from error
-
-
-@contextmanager
-def _timeout(seconds: float) -> Iterator[None]:
-    """Limit how long a new connection may stay silent."""
-    previous = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(previous)
 
 
 def _read(dataset_class: Any, root: Path, folder: Path, is_training: bool) -> tuple[Tensor, Tensor]:

@@ -130,19 +130,17 @@ def _read_part(part: Path) -> tuple[Tensor, Tensor]:
 
 def _read_numbers(file: Path, header: str) -> NDArray[np.float64]:
     columns = header.count(",") + 1
-    expected = f"{file} must hold the line {header!r}, then lines of {columns} finite number(s)"
     try:
         first, *lines = file.read_text("utf-8").strip().split("\n")
         # Without its first line, a file of numbers would lose its first row unnoticed.
-        if first.strip() != header:
-            raise ValueError(f"the first line is {first[:40]!r}")
-        if not lines:
-            raise ValueError("no line follows the first")
+        if first.strip() != header or not lines:
+            raise ValueError(f"the first of {len(lines) + 1} lines is {first[:40]!r}")
         numbers = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None)
-        if numbers.shape[1] != columns:
-            raise ValueError(f"there are {numbers.shape[1]} columns")
-        if not np.isfinite(numbers).all():
-            raise ValueError("not all numbers are finite")
+        if numbers.shape[1] != columns or not np.isfinite(numbers).all():
+            raise ValueError(f"there are {numbers.shape[1]} columns, or not all are finite")
     except ValueError as error:
-        raise ValueError(f"{expected}: {error}") from error
+        raise ValueError(
+            f"{file} must hold the line {header!r}, then lines of {columns} finite number(s): "
+            f"{error}"
+        ) from error
     return numbers

@@ -189,8 +189,10 @@ def _stated_network(
         net = Architecture.from_statement(statement, shapes)
     except NotFeedforward:
         return None
-    weight = samples[f"{net.layers[0]}.weight"]
-    net.check_inputs(statement.inputs, weight.dtype, weight.device)
+    weights = [samples[name] for name in net.parameter_shapes]
+    if len({weight.dtype for weight in weights}) > 1:
+        return None
+    net.check_inputs(statement.inputs, weights[0].dtype, weights[0].device)
     return net, statement.inputs
 
 

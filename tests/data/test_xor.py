@@ -135,12 +135,12 @@ def test_missing_files_are_named(tmp_path, file):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("training/x.csv", "", "the first line is ''"),
-        ("training/x.csv", "x1,x2\n", "no line follows the first"),
-        ("training/x.csv", "0.1,0.2\n0.3,0.4\n", "the first line is '0.1,0.2'"),
+        ("training/x.csv", "", "the first of 1 lines is ''"),
+        ("training/x.csv", "x1,x2\n", "the first of 1 lines is 'x1,x2'"),
+        ("training/x.csv", "0.1,0.2\n0.3,0.4\n", "the first of 2 lines is '0.1,0.2'"),
         ("test/x.csv", "x1,x2\n0.1,0.2,0.3\n", "there are 3 columns"),
         ("test/x.csv", "x1,x2\n0.1,0.2\n0.3\n", "columns"),
-        ("test/x.csv", "x1,x2\n0.1,nan\n", "not all numbers are finite"),
+        ("test/x.csv", "x1,x2\n0.1,nan\n", "not all are finite"),
         ("test/y.csv", "y\nzero\n", "zero"),
         ("test/y.csv", "y\n0\n1 # one\n", "# one"),
     ],
