@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -19,7 +17,6 @@ from torch import Tensor
 __all__ = [
     "are_checks_done",
     "as_finite",
-    "as_path",
     "as_probability",
     "as_reals",
     "check_choice",
@@ -194,20 +191,3 @@ def _as_real(value: object) -> float:
 def is_dense(value: Tensor) -> bool:
     """Whether a tensor has its numbers in memory, one after the other."""
     return value.layout is torch.strided and not value.is_meta and not value.is_quantized
-
-
-def as_path(name: str, value: object) -> Path:
-    """Return the path of a folder, with the home folder in place of ``~``.
-
-    Raises:
-        TypeError: If it is no text and no path.
-        ValueError: If it names the home folder of someone who has none.
-    """
-    if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"{name} must be the path of a folder, got {shown(value)}")
-    try:
-        return Path(value).expanduser()
-    except RuntimeError as error:
-        raise ValueError(
-            f"{name} must be the path of a folder, got {shown(value)}: {error}"
-        ) from error

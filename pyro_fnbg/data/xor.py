@@ -11,14 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_fnbg.core.checks import as_path, is_count, shown
+from pyro_fnbg.core.checks import check_count, is_count, shown
 
 # Corners in the order of the paper's files; the label of (a, b) is a xor b.
 _CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 # With u uniform on [0, 1), u - 0.55 and u + 0.55 leave a gap of 0.1 around 0.5.
 _OFFSET = 0.55
-# Beyond these a number is mistyped, and must not be tried.
-_MAX_ROWS, _MAX_SEED = 2**30, 10**1000
 # First line of the paper's files, by name.
 _HEADERS = {"x.csv": "x1,x2", "y.csv": "y"}
 
@@ -65,11 +63,9 @@ def noisy_xor(num_train: int = 5000, num_test: int = 1200, seed: int = 0) -> Noi
         (torch.Size([8, 2]), [0, 0, 1, 1, 1, 1, 0, 0])
     """
     for name, rows in (("num_train", num_train), ("num_test", num_test)):
-        if not is_count(rows, 1, _MAX_ROWS) or rows % len(_CORNERS) != 0:
-            limit = f", of {_MAX_ROWS} at most" if is_count(rows, _MAX_ROWS) else ""
-            raise ValueError(f"{name} must be a positive multiple of 4{limit}, got {shown(rows)}")
-    if not is_count(seed, 0, _MAX_SEED):
-        raise ValueError(f"seed must be an integer of zero or more, got {shown(seed)}")
+        if not is_count(rows, 1) or rows % len(_CORNERS) != 0:
+            raise ValueError(f"{name} must be a positive multiple of 4, got {shown(rows)}")
+    check_count("seed", seed, 0)
     train_generator, test_generator = np.random.default_rng(seed).spawn(2)
     return NoisyXOR(*_simulate(num_train, train_generator), *_simulate(num_test, test_generator))
 
@@ -89,7 +85,6 @@ def read_noisy_xor(folder: str | PathLike[str]) -> NoisyXOR:
 
     Raises:
         FileNotFoundError: A file is missing.
-        TypeError: `folder` is no path.
         ValueError: A file does not hold what it should.
 
     Examples:
@@ -104,7 +99,7 @@ def read_noisy_xor(folder: str | PathLike[str]) -> NoisyXOR:
         >>> data.x_test.tolist(), data.y_test.tolist()
         ([[-0.5, 0.25], [1.0, 0.0]], [0, 1])
     """
-    folder = as_path("folder", folder)
+    folder = Path(folder).expanduser()
     parts = (folder / "training", folder / "test")
     files = [part / name for part in parts for name in _HEADERS]
     missing = [str(file.relative_to(folder)) for file in files if not file.is_file()]
@@ -135,19 +130,17 @@ def _read_part(part: Path) -> tuple[Tensor, Tensor]:
 
 def _read_numbers(file: Path, header: str) -> NDArray[np.float64]:
     columns = header.count(",") + 1
-    expected = f"{file} must hold the line {header!r}, then lines of {columns} finite number(s)"
     try:
         first, *lines = file.read_text("utf-8").strip().split("\n")
         # Without its first line, a file of numbers would lose its first row unnoticed.
-        if first.strip() != header:
-            raise ValueError(f"the first line is {first[:40]!r}")
-        if not lines:
-            raise ValueError("no line follows the first")
+        if first.strip() != header or not lines:
+            raise ValueError(f"the first of {len(lines) + 1} lines is {first[:40]!r}")
         numbers = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None)
-        if numbers.shape[1] != columns:
-            raise ValueError(f"there are {numbers.shape[1]} columns")
-        if not np.isfinite(numbers).all():
-            raise ValueError("not all numbers are finite")
+        if numbers.shape[1] != columns or not np.isfinite(numbers).all():
+            raise ValueError(f"there are {numbers.shape[1]} columns, or not all are finite")
     except ValueError as error:
-        raise ValueError(f"{expected}: {error}") from error
+        raise ValueError(
+            f"{file} must hold the line {header!r}, then lines of {columns} finite number(s): "
+            f"{error}"
+        ) from error
     return numbers

@@ -10,17 +10,9 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from pyro_fnbg.core.checks import are_checks_done, is_dense, shown
+from pyro_fnbg.core.checks import are_checks_done, as_finite, is_count, is_list, shown
 from pyro_fnbg.networks.architecture import Architecture
-from pyro_fnbg.networks.mlp_arguments import (
-    checked_activations,
-    checked_likelihood,
-    checked_observation_scale,
-    checked_widths,
-    double_only,
-    per_layer,
-)
-from pyro_fnbg.networks.statement import Activation, Feedforward
+from pyro_fnbg.networks.statement import ACTIVATIONS, Activation, Feedforward
 
 
 class BayesianMLP:
@@ -86,24 +78,19 @@ class BayesianMLP:
         likelihood: str = "categorical",
         observation_scale: float | TorchDistributionMixin = 1.0,
     ) -> None:
-        self.widths = checked_widths(widths)
+        self.widths = _checked_widths(widths)
         layers = len(self.widths) - 1
-        self.prior_scales = per_layer("prior_scale", prior_scale, layers)
-        self.prior_locs = per_layer("prior_loc", prior_loc, layers)
+        self.prior_scales = _per_layer("prior_scale", prior_scale, layers)
+        self.prior_locs = _per_layer("prior_loc", prior_loc, layers)
         if bias_prior_scale is None:
             bias_prior_scale = self.prior_scales
         if bias_prior_loc is None:
             bias_prior_loc = self.prior_locs
-        self.bias_prior_scales = per_layer("bias_prior_scale", bias_prior_scale, layers)
-        self.bias_prior_locs = per_layer("bias_prior_loc", bias_prior_loc, layers)
-        self.activations = checked_activations(activation, layers - 1)
-        self.likelihood = checked_likelihood(likelihood, self.widths[-1])
-        self.observation_scale = checked_observation_scale(observation_scale, likelihood)
-        scale = self.observation_scale if isinstance(self.observation_scale, float) else 1.0
-        self._double_only = double_only(
-            prior_scale=self.prior_scales, prior_loc=self.prior_locs, observation_scale=[scale],
-            bias_prior_scale=self.bias_prior_scales, bias_prior_loc=self.bias_prior_locs,
-        )  # fmt: skip
+        self.bias_prior_scales = _per_layer("bias_prior_scale", bias_prior_scale, layers)
+        self.bias_prior_locs = _per_layer("bias_prior_loc", bias_prior_loc, layers)
+        self.activations = _checked_activations(activation, layers - 1)
+        self.likelihood = _checked_likelihood(likelihood, self.widths[-1])
+        self.observation_scale = _checked_observation_scale(observation_scale, likelihood)
         is_sampled = isinstance(self.observation_scale, TorchDistributionMixin)
         self._architecture = Architecture(
             layers=tuple(f"layer{layer}" for layer in range(1, layers + 1)),
@@ -175,23 +162,17 @@ class BayesianMLP:
     def _check_parameters(self, parameters: Mapping[str, Tensor], x: Tensor) -> None:
         if not isinstance(parameters, Mapping):
             raise TypeError(f"parameters must map names to tensors, got {shown(parameters)}")
-        shapes = self.parameter_shapes
-        for name, shape in shapes.items():
+        for name, shape in self.parameter_shapes.items():
             if name not in parameters:
                 raise ValueError(
                     f"parameters must hold {name!r}, and has only {shown(list(parameters))}"
                 )
             value = parameters[name]
-            if not isinstance(value, Tensor) or not is_dense(value):
-                raise TypeError(
-                    f"parameters[{name!r}] must be a dense torch tensor, got {shown(value)}"
-                )
             if value.shape[-len(shape) :] != shape or value.dtype != x.dtype:
                 raise ValueError(
                     f"parameters[{name!r}] must have last dimensions {shape} and the dtype of x, "
                     f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
                 )
-        _check_draws({name: parameters[name].shape[: -len(s)] for name, s in shapes.items()})
 
     def _sample_parameters(self, x: Tensor) -> dict[str, Tensor]:
         parameters = {}
@@ -231,16 +212,13 @@ class BayesianMLP:
         expected = f"x must be a floating-point torch tensor of shape (rows, {self.widths[0]})"
         if not isinstance(x, Tensor):
             raise TypeError(f"{expected}, got {type(x).__name__}: make one of all rows")
-        if not x.is_floating_point() or not is_dense(x):
-            received = x.dtype if is_dense(x) else f"one of {x.layout} on {x.device}"
-            raise TypeError(f"{expected}, got {received}: convert and standardise it")
-        if self._double_only and x.dtype is not torch.float64:
-            raise ValueError(f"x must be in double precision, got {x.dtype}: {self._double_only}")
+        if not x.is_floating_point():
+            raise TypeError(f"{expected}, got {x.dtype}: convert and standardise it")
         if x.dim() != 2 or x.shape[1] != self.widths[0] or len(x) == 0:
             raise ValueError(f"{expected}, with at least one row; got {tuple(x.shape)}")
 
     def _check_label_shape(self, y: Tensor, rows: int) -> None:
-        if not isinstance(y, Tensor) or y.is_complex() or not is_dense(y):
+        if not isinstance(y, Tensor) or y.is_complex():
             received = f"{type(y).__name__}, dtype {getattr(y, 'dtype', None)}"
             raise TypeError(f"y must be a torch tensor of real or bool dtype, got {received}")
         allowed = [(rows,), (rows, 1), (rows, self.widths[-1])]
@@ -279,20 +257,69 @@ def _require(valid: Tensor, y: Tensor, allowed: str) -> None:
         raise ValueError(f"y must hold {allowed}, got {y[~valid][0].tolist()}")
 
 
-def _check_draws(leading: Mapping[str, torch.Size]) -> None:
-    if any(leading.values()):
-        try:
-            torch.broadcast_shapes(*leading.values())
-        except RuntimeError as error:
-            found = {name: tuple(shape) for name, shape in leading.items()}
-            raise ValueError(
-                f"parameters must have the same dimensions for draws in front, got {found}"
-            ) from error
-
-
 def _check_finite(x: Tensor) -> None:
     # A sum takes a fraction of the network's time, and is finite almost always
     if not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all()):
         row = int((~torch.isfinite(x)).any(-1).reshape(-1).nonzero()[0])
         values = x.reshape(-1, x.shape[-1])[row].tolist()
         raise ValueError(f"x must hold finite numbers, got {values}")
+
+
+def _checked_widths(widths: Sequence[int]) -> tuple[int, ...]:
+    if not is_list(widths) or len(widths) < 2 or not all(is_count(width, 1) for width in widths):
+        raise ValueError(f"widths must be two or more positive integers, got {shown(widths)}")
+    return tuple(map(int, widths))
+
+
+def _per_layer(name: str, value: float | Sequence[float], layers: int) -> tuple[float, ...]:
+    """Return one number a layer, of one number or one a layer."""
+    entries = value if is_list(value) else (value,) * layers
+    numbers = [number for number in map(as_finite, entries) if number is not None]
+    is_scale = name.endswith("scale")
+    if not len(entries) == len(numbers) == layers or (is_scale and min(numbers) <= 0):
+        kind = "positive finite number" if is_scale else "finite number"
+        raise ValueError(f"{name} must be a {kind}, or {layers}, one per layer; got {shown(value)}")
+    return tuple(numbers)
+
+
+def _checked_activations(
+    activation: Activation | Sequence[Activation], hidden_layers: int
+) -> tuple[Activation, ...]:
+    """Return one activation a hidden layer, of one or one a hidden layer."""
+    entries = activation if is_list(activation) else [activation] * hidden_layers
+    known = all(callable(entry) or entry in list(ACTIVATIONS) for entry in entries)
+    if not known or len(entries) != hidden_layers:
+        raise ValueError(
+            f"activation must be a callable or one of {', '.join(ACTIVATIONS)}, or a sequence of "
+            f"{hidden_layers}, one per hidden layer; got {shown(activation)}"
+        )
+    return tuple(entries)
+
+
+def _checked_likelihood(likelihood: str, outputs: int) -> str:
+    allowed = ("bernoulli", "normal") if outputs == 1 else ("categorical", "normal")
+    if likelihood not in allowed:
+        raise ValueError(
+            f"likelihood must be one of {allowed} where widths[-1] is {outputs}; "
+            f"got {shown(likelihood)}"
+        )
+    return likelihood
+
+
+def _checked_observation_scale(
+    given: float | TorchDistributionMixin, likelihood: str
+) -> float | TorchDistributionMixin:
+    if isinstance(given, TorchDistributionMixin):
+        lowest = getattr(given.support, "lower_bound", -1.0)
+        is_positive = given.shape() == () and not given.support.is_discrete and bool(lowest >= 0)
+        scale: float | TorchDistributionMixin = given
+    else:
+        scale = as_finite(given) or 0.0
+        is_positive = scale > 0
+    if not is_positive or (likelihood != "normal" and scale != 1.0):
+        raise ValueError(
+            "observation_scale must be a positive finite number or a scalar pyro.distributions "
+            "object over positive numbers, and 1.0 unless likelihood is 'normal'; got "
+            f"{shown(given)}"
+        )
+    return scale

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -16,21 +17,32 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from pyro_fnbg.plots.style import (
-    COLOURS,
-    MARKERS,
-    STYLE,
-    checked_grid,
-    checked_levels,
-    checked_points,
-    checked_probabilities,
-    checked_target,
+from pyro_fnbg.plots.checks import (
+    as_array,
+    check_increasing,
+    check_shares,
     checked_titles,
-    checked_traces,
     common_nodes,
 )
 
 __all__ = ["plot_acceptance_by_node", "plot_decision_surface", "plot_traces"]
+
+# The palette of Okabe and Ito without its yellow, which is too pale for lines on white
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+POINTS: Any = (
+    {"s": 14, "color": "white", "edgecolor": "black"},
+    {"s": 14, "color": "black", "marker": "x", "linewidth": 0.8},
+)
+STYLE: Any = {
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "figure.constrained_layout.use": True,
+    "grid.color": "0.85",
+    "legend.frameon": False,
+}
 
 # More chains than these stand in two columns, and more sets in several lines
 MAX_STACKED_CHAINS, MAX_SETS_IN_LINE = 5, 5
@@ -70,8 +82,7 @@ def plot_traces(
         4
         >>> plt.close(figure)
     """
-    traces = checked_traces(values, label)
-    levels = checked_levels(reference_lines)
+    traces = as_array("values", values, ("chains", "draws"))
     num_chains, num_draws = traces.shape
     titles = checked_titles(titles, num_chains)
     columns = 1 if num_chains <= MAX_STACKED_CHAINS else 2
@@ -93,7 +104,7 @@ def plot_traces(
         window = max(1, num_draws // 50)
         mean = np.convolve(traces[chain], np.full(window, 1 / window), mode="valid")
         axes.plot(draws[: len(mean)] + (window - 1) / 2, mean, color=colour, linewidth=1.6)
-        for text, level in levels.items():
+        for text, level in (reference_lines or {}).items():
             axes.axhline(level, color="0.35", linewidth=0.9, linestyle=":")
             # Beside the panel, where no line can cross it
             beside = axes.get_yaxis_transform()
@@ -143,7 +154,8 @@ def plot_acceptance_by_node(
         >>> plt.close(figure)
     """
     nodes = common_nodes(rates)
-    level = checked_target(target)
+    if target is not None:
+        check_shares("target", target)
     titles = checked_titles(titles, len(rates))
     groups = list(dict.fromkeys(titles))
     height = min(2.0 + (0.28 + 0.02 * min(len(rates), 12)) * len(nodes), 16.0)
@@ -168,8 +180,8 @@ def plot_acceptance_by_node(
             label=titles[chain] if chain == titles.index(titles[chain]) else None,
             clip_on=False,  # rates of 0 and 100 % lie on the frame
         )
-    if level is not None:
-        axes.axvline(100 * level, color="0.25", linestyle="--", linewidth=1.2, label="target")
+    if target is not None:
+        axes.axvline(100 * target, color="0.25", linestyle="--", linewidth=1.2, label="target")
     axes.set_yticks(range(len(nodes)), nodes)
     axes.set_ylim(len(nodes) - 0.5, -0.5)
     axes.set_xlim(0, 100)
@@ -220,11 +232,14 @@ def plot_decision_surface(
         'all chains'
         >>> plt.close(figure)
     """
-    draws = checked_probabilities(probabilities)
+    draws = as_array("probabilities", probabilities, ("sets", "draws", "rows", "columns"))
+    check_shares("probabilities", draws)
     num_sets, _, num_rows, num_columns = draws.shape
-    columns = checked_grid("x_values", x_values, "(columns,)", num_columns)
-    rows = checked_grid("y_values", y_values, "(rows,)", num_rows)
-    data = checked_points(points, labels)
+    columns = as_array("x_values", x_values, (num_columns,))
+    rows = as_array("y_values", y_values, (num_rows,))
+    check_increasing("x_values", columns)
+    check_increasing("y_values", rows)
+    data = _points_by_class(points, labels)
     titles = checked_titles(titles, num_sets, "set")
     is_single = num_sets == 1
     lines = math.ceil(num_sets / MAX_SETS_IN_LINE)
@@ -255,7 +270,8 @@ def plot_decision_surface(
             axes.set_title(title)
     if data is not None:
         for axes in shown[0]:
-            _scatter(axes, *data)
+            for (x, y), label, look in zip(data, ("class 0", "class 1"), POINTS, strict=True):
+                axes.scatter(x, y, label=label, **look)
         handles = shown[0][0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside upper right", ncols=2)
     for axes in grid[-1] if is_single else shown[1][-width:]:
@@ -274,8 +290,17 @@ def _first_panels(panels: NDArray[np.object_], count: int) -> list[Axes]:
     return flat[:count]
 
 
-def _scatter(axes: Axes, places: NDArray[np.float64], classes: NDArray[np.float64]) -> None:
-    x, y = places.T
-    zero, one = classes == 0, classes == 1
-    axes.scatter(x[zero], y[zero], s=14, color="white", edgecolor="black", label="class 0")
-    axes.scatter(x[one], y[one], s=14, color="black", marker="x", linewidth=0.8, label="class 1")
+def _points_by_class(
+    points: ArrayLike | None, labels: ArrayLike | None
+) -> list[NDArray[np.float64]] | None:
+    """Return first and second inputs of the points of class 0 and of class 1, if there are any."""
+    if points is None and labels is None:
+        return None
+    if points is None or labels is None:
+        missing = "points" if points is None else "labels"
+        raise ValueError(f"points and labels must be given together, got None as {missing}")
+    places = as_array("points", points, ("points", 2))
+    classes = as_array("labels", labels, (len(places),))
+    if not np.isin(classes, (0, 1)).all():
+        raise ValueError(f"labels must be 0 or 1, got {np.unique(classes).tolist()}")
+    return [places[classes == number].T for number in (0, 1)]

@@ -53,6 +53,7 @@ def marginal_predictive(
             Categorical for each row, or `feedforward` does not state what the model computes.
 
     Examples:
+        >>> from pyro_fnbg.networks.mlp import BayesianMLP
         >>> model = BayesianMLP([2, 1], likelihood="bernoulli")
         >>> samples = {"layer1.weight": torch.zeros(9, 1, 2), "layer1.bias": torch.zeros(9, 1)}
         >>> marginal_predictive(model, samples, torch.ones(1, 2))
@@ -87,6 +88,7 @@ def predictive_probabilities(
         ValueError: As in `marginal_predictive`.
 
     Examples:
+        >>> from pyro_fnbg.networks.mlp import BayesianMLP
         >>> model = BayesianMLP([2, 3])
         >>> samples = {"layer1.weight": torch.zeros(9, 3, 2), "layer1.bias": torch.zeros(9, 3)}
         >>> predictive_probabilities(model, samples, torch.ones(1, 2)).shape
@@ -187,8 +189,10 @@ def _stated_network(
         net = Architecture.from_statement(statement, shapes)
     except NotFeedforward:
         return None
-    weight = samples[f"{net.layers[0]}.weight"]
-    net.check_inputs(statement.inputs, weight.dtype, weight.device)
+    weights = [samples[name] for name in net.parameter_shapes]
+    if len({weight.dtype for weight in weights}) > 1:
+        return None
+    net.check_inputs(statement.inputs, weights[0].dtype, weights[0].device)
     return net, statement.inputs
 
 

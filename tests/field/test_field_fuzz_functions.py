@@ -1,194 +1,73 @@
-"""Whatever the other public names are given: it is taken, or refused by one error."""
-
-import os
-from collections.abc import Mapping
+"""What the other public names are given by mistake is refused by one error."""
 
 import numpy as np
 import pyro
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from pyro_fnbg import (
     FNBG,
     BayesianMLP,
     Block,
     Feedforward,
-    Layout,
     MultiChainMCMC,
     Partition,
-    Site,
-    fashion_mnist,
     marginal_predictive,
-    mnist,
     noisy_xor,
     predictive_probabilities,
     read_noisy_xor,
     to_arviz,
 )
-from support.fuzzing import NAN, anything, assert_refused, is_positive, is_whole, with_found
+from support.fuzzing import NAN, assert_refused
 
 EXAMPLES = 8
 MODEL = BayesianMLP([2, 2, 2])
 X = torch.linspace(-1.0, 1.0, 12).reshape(6, 2)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])
 DRAWS = {name: torch.zeros(3, *shape) for name, shape in MODEL.parameter_shapes.items()}
-LAYOUT = Layout((Site("a", (2,)),))
-HALVES = (Block("a", (0,), 1), Block("b", (1,), 2))
 
-
-def is_empty(value):
-    """Whether something holds no blocks, which leaves coordinates out."""
-    return isinstance(value, list | tuple | range) and len(value) == 0
-
-
-def is_text(value):
-    return isinstance(value, str)
-
-
-def is_name(value):
-    return value is None or is_whole(value)
-
-
-def are_texts(value):
-    """Whether something is a list of texts."""
-    return isinstance(value, list | tuple | range) and all(map(is_text, value))
-
-
-def is_dense_real(value):
-    is_dense = isinstance(value, Tensor) and not value.is_meta and not value.is_sparse
-    return is_dense and not value.is_complex()
-
-
-def is_index(value):
-    """Whether something is a row of whole numbers."""
-    if isinstance(value, Tensor):
-        no_bool = is_dense_real(value) and value.dtype != torch.bool
-        fits = no_bool and (value.numel() == 0 or not value.is_floating_point())
-        return fits and value.dim() == 1 and not value.requires_grad
-    if isinstance(value, np.ndarray):
-        return value.ndim == 1 and (value.dtype.kind in "iu" or value.size == 0)
-    if isinstance(value, list | tuple | range) and not len(value):
-        return True
-    # A boolean among whole numbers is one of them to NumPy
-    is_row = isinstance(value, list | tuple | range)
-    return (
-        is_row
-        and all(isinstance(v, int | np.integer) for v in value)
-        and not all(isinstance(v, bool) for v in value)
-    )
-
-
-CALLS = {
-    "name": (lambda v: Block(v, (0,)), is_text),
-    "layer": (lambda v: Block("b", (0,), v), is_name),
-    "node": (lambda v: Block("b", (0,), 1, v), is_name),
-    "blocks": (lambda v: Partition(v, 2, ("x", "y")), is_empty),
-    "num_params": (lambda v: Partition(HALVES, v, ("x", "y")), is_whole),
-    "layer_names": (lambda v: Partition(HALVES, 2, v), are_texts),
-    "name ": (lambda v: Site(v, (1,)), is_text),
-    "shape": (
-        lambda v: Site("s", v),
-        lambda v: isinstance(v, tuple) and all(is_whole(n, 0) for n in v),
+MISTAKES = {
+    "num_train": (lambda v: noisy_xor(num_train=v), (0, -4, 6, 8.0, "8", None)),
+    "num_test": (lambda v: noisy_xor(num_test=v), (0, 10, 4.5, True)),
+    "seed": (lambda v: noisy_xor(4, 4, v), (-1, 0.5, None, "0")),
+    "model": (lambda v: marginal_predictive(v, DRAWS, X), (None, DRAWS, FNBG(MODEL))),
+    "samples": (
+        lambda v: predictive_probabilities(MODEL, v, X),
+        (None, [torch.zeros(3)], {}, {"layer1.bias": DRAWS["layer1.bias"]}, MODEL),
     ),
-    "dtype": (lambda v: Site("s", (1,), v), lambda v: False),
-    "device": (lambda v: Site("s", (1,), torch.float32, v), lambda v: False),
-    "sites": (Layout, lambda v: False),
-    "params": (LAYOUT.flatten, lambda v: False),
-    "params ": (
-        lambda v: LAYOUT.flatten({"a": v}),
-        lambda v: is_dense_real(v) and v.shape == (2,),
-    ),
-    "position": (LAYOUT.unflatten, lambda v: is_dense_real(v) and v.shape[-1:] == (2,)),
-    "num_train": (lambda v: noisy_xor(num_train=v), lambda v: is_whole(v, 4, 2**30) and v % 4 == 0),
-    "num_test": (lambda v: noisy_xor(num_test=v), lambda v: is_whole(v, 4, 2**30) and v % 4 == 0),
-    "seed": (lambda v: noisy_xor(4, 4, v), lambda v: is_whole(v, 0, 10**1000)),
-    "folder": (read_noisy_xor, lambda v: isinstance(v, str)),
-    "root": (mnist, lambda v: isinstance(v, str)),
-    "root ": (fashion_mnist, lambda v: isinstance(v, str)),
-    "download": (lambda v: mnist("no such folder", v), lambda v: isinstance(v, bool | np.bool_)),
-    "model": (lambda v: marginal_predictive(v, DRAWS, X), callable),
-    "model ": (lambda v: predictive_probabilities(v, DRAWS, X), callable),
-    "samples": (lambda v: marginal_predictive(MODEL, v, X), lambda v: False),
-    "samples ": (
+    "samples[": (
         lambda v: predictive_probabilities(MODEL, DRAWS | {"layer1.bias": v}, X),
-        lambda v: is_dense_real(v) and v.shape == (3, 2) and v.dtype == torch.float32,
+        (None, [0.0] * 3, np.zeros((3, 2)), torch.zeros(3, 3), torch.zeros(3, 2).double()),
     ),
     "x": (
         lambda v: marginal_predictive(MODEL, DRAWS, v),
-        lambda v: is_dense_real(v) and v.dim() == 2 and v.shape[1] == 2,
+        (None, X.tolist(), X.numpy(), X[:0], X[:, :1], X[0], X.long()),
     ),
-    "parameters": (lambda v: MODEL.forward(v, X), lambda v: False),
-    "parameters ": (
+    "parameters": (lambda v: MODEL.forward(v, X), (None, list(DRAWS), {}, torch.zeros(3))),
+    "parameters[": (
         lambda v: MODEL.forward(DRAWS | {"layer1.bias": v}, X),
-        lambda v: (
-            is_dense_real(v)
-            and v.dtype == torch.float32
-            and v.shape[-1:] == (2,)
-            and v.shape[-2:-1] in ((), (1,), (3,))
-            and v.dim() <= 3
-        ),
+        (torch.zeros(3), torch.zeros(3, 3), torch.zeros(3, 2).double(), torch.zeros(())),
     ),
-    "mcmc": (to_arviz, lambda v: False),
+    "mcmc": (to_arviz, (None, DRAWS, FNBG(MODEL), MODEL)),
 }
 
 
-@pytest.mark.parametrize("argument", CALLS)
-@with_found
-@given(value=anything)
-@settings(max_examples=EXAMPLES)
-def test_what_is_not_allowed_is_refused(argument, value):
-    call, allowed = CALLS[argument]
-    assume(not allowed(value))
-    # What is part of a dictionary, or has many parts, may be shown by these
-    is_shown_by_parts = isinstance(value, Mapping | Tensor | list | tuple | str)
-    is_part = argument.strip() in ("model", "samples", "x", "mcmc", "params", "parameters")
-    shown = "" if is_shown_by_parts or is_part else value
-    assert_refused(argument.strip(), shown, lambda: call(value))
+@pytest.mark.parametrize(
+    ("argument", "number"), [(name, n) for name in MISTAKES for n in range(len(MISTAKES[name][1]))]
+)
+def test_what_is_not_allowed_is_refused(argument, number):
+    call, values = MISTAKES[argument]
+    # What is part of a dictionary, or has many parts, is shown by these
+    is_whole = argument in ("num_train", "num_test", "seed")
+    assert_refused(argument, values[number] if is_whole else "", lambda: call(values[number]))
 
 
-@with_found
-@given(value=anything)
-@settings(max_examples=EXAMPLES)
-def test_an_index_is_a_row_of_whole_numbers(value):
-    assume(not is_index(value))
-    assert_refused("block 'b' must have a row of whole numbers", value, lambda: Block("b", value))
-
-
-@given(number=st.integers(3, 2**62))
-@example(number=10**12)
-@settings(max_examples=10)
-def test_a_mistyped_number_of_parameters_does_not_hang(number):
+def test_a_mistyped_number_of_parameters_does_not_hang():
     blocks = (Block("a", (0,)), Block("b", (2,)))
     with pytest.raises(ValueError, match=r"exactly once: missing \[1"):
-        Partition(blocks, number)
-
-
-@given(value=anything)
-@settings(max_examples=EXAMPLES)
-def test_a_coordinate_is_one_of_those_there_are(value):
-    assume(not is_whole(value, 0, 1))
-    with pytest.raises(IndexError, match="coordinate must be one of 2 parameters, counted from 0"):
-        LAYOUT.coordinate_name(value)
-
-
-@given(draws=st.lists(st.sampled_from([(), (1,), (2,), (3,), (2, 3)]), min_size=4, max_size=4))
-@settings(max_examples=EXAMPLES)
-def test_draws_that_do_not_go_together_are_refused(draws):
-    parameters = {
-        name: torch.zeros(*front, *shape)
-        for front, (name, shape) in zip(draws, MODEL.parameter_shapes.items(), strict=True)
-    }
-    try:
-        joint = np.broadcast_shapes(*draws)
-    except ValueError:
-        words = r"parameters must have the same dimensions for draws in front, got \{.*layer1"
-        with pytest.raises(ValueError, match=words):
-            MODEL.forward(parameters, X)
-    else:
-        assert MODEL.forward(parameters, X).shape == (*joint, 6, 2)
+        Partition(blocks, 10**12)
 
 
 def test_small_integers_of_numpy_count_like_pythons():
@@ -207,29 +86,10 @@ def test_small_integers_of_numpy_count_like_pythons():
     assert wide.partition.num_blocks == 4 * 2 + 2
 
 
-# --- Folders and files ---------------------------------------------------------------------------
+# --- Files ---------------------------------------------------------------------------------------
 
 
-@given(name=st.text(min_size=1, max_size=8).filter(lambda name: not name.startswith("~")))
-@example(name="\0")
-@example(name=" ")
-@settings(max_examples=EXAMPLES)
-def test_folders_that_are_not_there_are_named(tmp_path_factory, name):
-    folder = tmp_path_factory.getbasetemp() / "empty"
-    for read in (read_noisy_xor, mnist):
-        with pytest.raises(FileNotFoundError, match=r"(?s)was not found: .* lacks "):
-            read(os.path.join(folder, name.replace("/", "-")))
-
-
-def test_a_home_that_nobody_has_is_refused():
-    for read, name in ((read_noisy_xor, "folder"), (mnist, "root")):
-        with pytest.raises(
-            ValueError, match=f"{name} must be the path .*'~nobody-of-this-name/data'"
-        ):
-            read("~nobody-of-this-name/data")
-
-
-@given(text=st.text(max_size=30) | st.binary(max_size=30), file=st.sampled_from(["x.csv", "y.csv"]))
+@given(text=st.text(max_size=30), file=st.sampled_from(["x.csv", "y.csv"]))
 @example(text="x1,x2\n", file="x.csv")
 @example(text="x1,x2\n1,2,3\n", file="x.csv")
 @example(text="x1,x2\nnan,1\n", file="x.csv")
@@ -263,46 +123,22 @@ def finished():
     return mcmc
 
 
-def has_length(value, length):
-    try:
-        return np.shape(np.asarray(value)) == (length,)
-    except (RuntimeError, TypeError, ValueError):
-        return False
+OPTIONS = [
+    ({"coords": ["draw"]}, "coords"),
+    ({"coords": {"draw": [0, 1]}}, "coords['draw']"),
+    ({"coords": {"draw": 4}}, "coords['draw']"),
+    ({"coords": {"unit": [0, 1]}}, "coords"),
+    ({"dims": ["unit"]}, "dims"),
+    ({"dims": {"layer9.bias": ["unit"]}}, "dims"),
+    ({"dims": {"layer1.bias": "unit"}}, "dims['layer1.bias']"),
+    ({"dims": {"layer1.bias": ["unit", "input"]}}, "dims['layer1.bias']"),
+    ({"observed_data": "no"}, "observed_data"),
+]
 
 
-OPTIONS = {
-    "coords": (
-        lambda mcmc, v: to_arviz(mcmc, coords=v),
-        lambda v: v is None or (isinstance(v, Mapping) and not v),
-    ),
-    "dims": (
-        lambda mcmc, v: to_arviz(mcmc, dims=v),
-        lambda v: v is None or (isinstance(v, Mapping) and not v),
-    ),
-    "coords['draw']": (
-        lambda mcmc, v: to_arviz(mcmc, coords={"draw": v}),
-        lambda v: has_length(v, 4),
-    ),
-    "dims['layer1.bias']": (
-        lambda mcmc, v: to_arviz(mcmc, dims={"layer1.bias": v}),
-        lambda v: are_texts(v) and len(v) == 1,
-    ),
-    "observed_data": (
-        lambda mcmc, v: to_arviz(mcmc, observed_data=v),
-        lambda v: isinstance(v, bool | np.bool_),
-    ),
-}
-
-
-@pytest.mark.parametrize("argument", OPTIONS)
-@with_found
-@given(value=anything)
-@settings(max_examples=EXAMPLES)
-def test_to_arviz_refuses_what_is_not_allowed(finished, argument, value):
-    call, allowed = OPTIONS[argument]
-    assume(not allowed(value))
-    shown = "" if isinstance(value, Mapping) else value
-    assert_refused(argument, shown, lambda: call(finished, value))
+@pytest.mark.parametrize(("options", "name"), OPTIONS)
+def test_to_arviz_refuses_what_is_not_allowed(finished, options, name):
+    assert_refused(name, "", lambda: to_arviz(finished, **options))
 
 
 # --- What a model states of itself ---------------------------------------------------------------
@@ -314,50 +150,32 @@ class Stated(BayesianMLP):
     statement = None
 
     def feedforward(self, x, y=None):
-        return self.statement(x) if callable(self.statement) else self.statement
+        return self.statement
 
 
-FIELDS = {
-    "inputs": lambda v: is_dense_real(v) and v.shape == X.shape and v.dtype == X.dtype,
-    "layers": lambda v: False,
-    "activations": lambda v: (
-        v in (["sigmoid"], ("sigmoid",)) if isinstance(v, list | tuple) else False
-    ),
-    "likelihood": lambda v: False,
-    # A classifier does not look at a number
-    "observation_scale": is_positive,
-}
+FALSE = [
+    ("inputs", (None, X.numpy(), X[:, :1], X[:3], X.double(), X.long())),
+    ("layers", ("layer1", [], ["layer1"], ["layer2", "layer1"], ["layer1", "layer3"], [1, 2])),
+    ("activations", ("tanh", [], ["relu", "relu"], ["gelu"], [None], None)),
+    ("likelihood", ("bernoulli", "gaussian", None, 1)),
+    ("observation_scale", (0.0, -1.0, NAN, "layer1.bias", "spread", None)),
+]
 
 
-ODD = (
-    np.array([1.0, 2.0]),
-    torch.zeros(6, 2, device="meta"),
-    -(10**5000),
-    [1, None],
-    "",
-    NAN,
-    -1.0,
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, v) for field, values in FALSE for v in values]
 )
-
-
-@pytest.mark.parametrize("field", FIELDS)
-@given(value=anything | st.sampled_from(ODD))
-@settings(max_examples=10)
 def test_a_false_statement_is_refused(field, value):
-    assume(not FIELDS[field](value))
     model = Stated([2, 2, 2])
     stated = {"inputs": X, "layers": ["layer1", "layer2"], "activations": ["sigmoid"]}
     model.statement = Feedforward(**(stated | {"likelihood": "categorical"} | {field: value}))
     words = "its scale" if field == "observation_scale" and isinstance(value, str) else field[:5]
-    with pyro.validation_enabled(False):
-        assert_refused(words, "", lambda: FNBG(model, engine="feedforward").setup(0, X, Y))
+    assert_refused(words, "", lambda: FNBG(model, engine="feedforward").setup(0, X, Y))
 
 
-@given(value=anything | st.sampled_from(ODD))
-@settings(max_examples=10)
+@pytest.mark.parametrize("value", [None, X, {"inputs": X}, ("layer1", "layer2")])
 def test_a_statement_of_another_kind_is_refused(value):
     model = Stated([2, 2, 2])
-    model.statement = lambda x: value
-    with pyro.validation_enabled(False):
-        words = "feedforward() must return a Feedforward"
-        assert_refused(words, value, lambda: FNBG(model, engine="fused").setup(0, X, Y))
+    model.statement = value
+    words = "feedforward() must return a Feedforward"
+    assert_refused(words, value, lambda: FNBG(model, engine="fused").setup(0, X, Y))

@@ -1,101 +1,50 @@
-"""Whatever a network, its data or its start are given: they are taken, or refused by one error."""
-
-from collections.abc import Mapping
+"""What a network, its data or its start are given by mistake is refused by one error."""
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from support.engines import ENGINES
-from support.fuzzing import (
-    INFINITY,
-    NAN,
-    anything,
-    assert_refused,
-    is_real,
-    is_whole,
-    reals,
-    tensors,
-    with_found,
-)
+from support.fuzzing import INFINITY, NAN, assert_refused
 
-EXAMPLES = 8
 ROWS = 6
 X = torch.linspace(-1.0, 1.0, 2 * ROWS).reshape(ROWS, 2)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])
 ONE_HOT = torch.nn.functional.one_hot(Y)
 KINDS = {"categorical": 2, "bernoulli": 1, "normal": 1}
-
-
-def is_between(lowest, highest):
-    return lambda value: is_real(value) and lowest <= float(value) <= highest
-
-
-is_scale, is_loc = is_between(1e-150, 1e150), is_between(-1e150, 1e150)
-
-
-def one_or_two(allowed):
-    """Whether something is allowed, or is two that are, for two layers."""
-
-    def is_allowed(value):
-        return allowed(value) or (
-            isinstance(value, list | tuple | range) and len(value) == 2 and all(map(allowed, value))
-        )
-
-    return is_allowed
-
-
-def is_activation(value):
-    words = ("sigmoid", "tanh", "relu", "step", "identity")
-    is_one = isinstance(value, list | tuple) and len(value) == 1
-    one = value[0] if is_one else value
-    return callable(one) or (isinstance(one, str) and one in words)
-
-
+SCALES = (0, -1.0, NAN, INFINITY, "1", True, None, [1.0], [1.0, 0.0], [1.0, 2.0, 3.0])
 ARGUMENTS = {
-    "widths": lambda value: (
-        isinstance(value, list | tuple | range) and len(value) >= 2 and all(map(is_whole, value))
-    ),
-    "prior_scale": one_or_two(is_scale),
-    "prior_loc": one_or_two(is_loc),
-    "bias_prior_scale": lambda value: value is None or one_or_two(is_scale)(value),
-    "bias_prior_loc": lambda value: value is None or one_or_two(is_loc)(value),
-    "activation": is_activation,
-    "likelihood": lambda value: isinstance(value, str) and value in ("categorical", "normal"),
-    "observation_scale": is_scale,
+    "widths": (3, [2], [2, 0], [2, 2.5], [2, -1, 2], "2, 2", None),
+    "prior_scale": SCALES,
+    "prior_loc": (NAN, INFINITY, "0", None, [0.0], [0.0] * 3),
+    "bias_prior_scale": tuple(scale for scale in SCALES if scale is not None),
+    "bias_prior_loc": (NAN, INFINITY, "0", [0.0], [0.0] * 3),
+    "activation": ("softmax", "Tanh", None, [], ["tanh", "relu"], 1),
+    "likelihood": ("bernoulli", "gaussian", None, 2),
+    "observation_scale": (*SCALES[:8], torch.distributions.HalfNormal(1.0)),
 }
 
 
-@pytest.mark.parametrize("argument", ARGUMENTS)
-@with_found
-@given(value=anything)
-@example(value=1e-320)
-@example(value=1e-50)
-@example(value=1e39)
-@settings(max_examples=EXAMPLES)
+@pytest.mark.parametrize(
+    ("argument", "value"), [(name, value) for name in ARGUMENTS for value in ARGUMENTS[name]]
+)
 def test_a_network_refuses_what_is_not_allowed(argument, value):
-    assume(not ARGUMENTS[argument](value))
     options = {"widths": [2, 2, 2]} | {argument: value}
     options |= {"likelihood": "normal"} if argument == "observation_scale" else {}
     assert_refused(argument, value, lambda: BayesianMLP(**options))
 
 
-@given(
-    likelihood=st.sampled_from(["bernoulli", "categorical"]),
-    scale=reals.filter(lambda value: value != 1),
-)
-@settings(max_examples=EXAMPLES)
-def test_only_regression_has_an_observation_scale(likelihood, scale):
+@pytest.mark.parametrize("likelihood", ["bernoulli", "categorical"])
+def test_only_regression_has_an_observation_scale(likelihood):
     def build():
-        BayesianMLP([2, KINDS[likelihood]], likelihood=likelihood, observation_scale=scale)
+        BayesianMLP([2, KINDS[likelihood]], likelihood=likelihood, observation_scale=0.5)
 
-    assert_refused("observation_scale", scale, build)
+    assert_refused("observation_scale", 0.5, build)
 
 
 @pytest.mark.parametrize(
@@ -125,72 +74,57 @@ def run(engine, model, x, y, **options):
     return mcmc.get_samples(), stats["batch_log_density"]
 
 
-def are_inputs(value):
-    if not isinstance(value, Tensor) or value.is_meta or value.is_sparse:
-        return False
-    fits = value.is_floating_point() and value.shape == (ROWS, 2)
-    return fits and bool(value.isfinite().all())
-
-
 def with_entry(values, entry):
     return torch.where(torch.arange(values.numel()).reshape(values.shape) == 3, entry, values)
 
 
-shapes = st.sampled_from([(0, 2), (ROWS, 1), (ROWS, 3), (ROWS,), (2, ROWS), (ROWS, 2, 1), (1, 0)])
-bad_inputs = st.one_of(
-    shapes.map(torch.zeros),
-    st.sampled_from([NAN, INFINITY, -INFINITY]).map(lambda entry: with_entry(X, entry)),
-    st.sampled_from([torch.int64, torch.bool, torch.complex64]).map(X.to),
-    st.sampled_from([X.to("meta"), X.to_sparse(), X.numpy(), X.tolist()]),
-    anything.filter(lambda value: not are_inputs(value)),
-)
+BAD_INPUTS = {
+    "no rows": (X[:0], "(0, 2)"),
+    "a column": (X[:, :1], "(6, 1)"),
+    "images": (torch.zeros(ROWS, 2, 1), "(6, 2, 1)"),
+    "one dimension": (X[:, 0], "(6,)"),
+    "columns first": (X.T, "(2, 6)"),
+    "a missing value": (with_entry(X, NAN), "nan"),
+    "an overflow": (with_entry(X, INFINITY), "inf"),
+    "all overflow": (torch.full((ROWS, 2), -INFINITY), "-inf"),
+    "bytes": (X.to(torch.uint8), "torch.uint8"),
+    "an array": (X.numpy(), "ndarray"),
+    "a list": (X.tolist(), "list"),
+    "nothing": (None, "NoneType"),
+    "the loader": (torch.utils.data.DataLoader(X), "DataLoader"),
+}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@given(x=bad_inputs, batch=st.sampled_from([None, 1, 5]), kind=st.sampled_from([*KINDS]))
-@example(x=with_entry(X, INFINITY), batch=3, kind="bernoulli")
-@example(x=torch.full((ROWS, 2), INFINITY), batch=None, kind="categorical")
-@settings(max_examples=EXAMPLES)
-def test_inputs_that_do_not_fit_are_refused(engine, x, batch, kind):
-    model = BayesianMLP([2, 2, KINDS[kind]], likelihood=kind)
-    entry = (
-        x.reshape(-1)[3].item()
-        if isinstance(x, Tensor) and x.shape == X.shape and not (x.is_meta or x.is_sparse)
-        else None
-    )
-    shown = f"{entry}" if isinstance(entry, float) and not np.isfinite(entry) else x
-    if isinstance(x, Tensor) and not x.is_floating_point() or isinstance(entry, complex):
-        shown = str(x.dtype)
-    if isinstance(x, Tensor) and (x.is_meta or x.is_sparse):
-        shown = "tensor"
-    assert_refused("x", shown, lambda: run(engine, model, x, Y, batch_size=batch))
+@pytest.mark.parametrize("batch", [None, 1, 5])
+@pytest.mark.parametrize(("x", "found"), BAD_INPUTS.values(), ids=BAD_INPUTS)
+def test_inputs_that_do_not_fit_are_refused(engine, x, found, batch):
+    with pytest.raises((TypeError, ValueError), match=r"^x must .* got ") as caught:
+        run(engine, BayesianMLP([2, 2, 2]), x, Y, batch_size=batch)
+    assert found in str(caught.value)
 
 
 BAD_LABELS = {
     "categorical": [
-        with_entry(Y, 2), with_entry(Y, -1), with_entry(Y.float(), 0.5), with_entry(Y, 2**62),
+        with_entry(Y, 2), with_entry(Y, -1), with_entry(Y.float(), 0.5),
         1 - ONE_HOT + ONE_HOT, 0 * ONE_HOT, 2 * ONE_HOT, with_entry(ONE_HOT.double(), NAN),
     ],
-    "bernoulli": [with_entry(Y, 2), with_entry(Y.float(), -1.0), with_entry(Y, -(2**63))],
-    "normal": [],
+    "bernoulli": [with_entry(Y, 2), with_entry(Y.float(), -1.0), ONE_HOT],
+    "normal": [ONE_HOT],
 }  # fmt: skip
 FLOATS = [with_entry(Y.float(), entry) for entry in (NAN, INFINITY, -INFINITY)]
 WRONG = [
-    Y[:5], Y[None], Y[:, None, None], ONE_HOT.T, torch.zeros(0), torch.zeros(ROWS, 0), Y * 1j,
-    Y.to("meta"), Y.to_sparse(), Y.numpy(), Y.tolist(), "labels", 0, {"y": Y}, object(),
+    Y[:5], Y[None], Y[:, None, None], ONE_HOT.T, torch.zeros(0), Y.numpy(), Y.tolist(), "labels",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@given(data=st.data(), batch=st.sampled_from([None, 2, ROWS]), kind=st.sampled_from([*KINDS]))
-@settings(max_examples=EXAMPLES)
-def test_labels_that_do_not_fit_are_refused(engine, data, batch, kind):
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_that_do_not_fit_are_refused(engine, kind):
     model = BayesianMLP([2, 2, KINDS[kind]], likelihood=kind)
-    y = data.draw(st.sampled_from([*BAD_LABELS[kind], *FLOATS, *WRONG]) | tensors())
-    is_wrong_shape = not isinstance(y, Tensor) or y.shape not in ((ROWS,), (ROWS, 1), (ROWS, 2))
-    assume(is_wrong_shape or any(y is bad for bad in [*BAD_LABELS[kind], *FLOATS, *WRONG]))
-    shown = "got" if isinstance(y, Tensor) else y
-    assert_refused("y must", shown, lambda: run(engine, model, X, y, batch_size=batch))
+    for y in (*BAD_LABELS[kind], *FLOATS, *WRONG):
+        with pytest.raises((TypeError, ValueError), match=r"^y must .* got "):
+            run(engine, model, X, y, batch_size=2)
 
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "uint8", "int8", "int64", "bool")
@@ -249,27 +183,20 @@ MODEL = BayesianMLP([2, 2, 2])
 START = {name: torch.zeros(shape) for name, shape in MODEL.parameter_shapes.items()}
 
 
-def is_start(value):
-    fits = isinstance(value, Tensor) and value.shape == (2,) and not value.is_meta
-    fits = fits and not value.is_sparse and not value.is_complex()
-    return fits and bool(value.isfinite().all())
-
-
-bad_starts = st.one_of(
-    anything,
-    st.sampled_from([NAN, INFINITY]).map(lambda entry: torch.tensor([0.0, entry])),
-    st.just(torch.tensor([1e300, 0.0], dtype=torch.float64)),
-)
+BAD_STARTS = {
+    "a list": ([0.0, 0.0], "list"),
+    "a number": (0.0, "float"),
+    "another shape": (torch.zeros(3), "(3,)"),
+    "a dimension more": (torch.zeros(1, 2), "(1, 2)"),
+    "a missing value": (torch.tensor([0.0, NAN]), "nan"),
+    "an overflow": (torch.tensor([INFINITY, 0.0]), "inf"),
+    "too large": (torch.tensor([1e300, 0.0], dtype=torch.float64), "must be finite as"),
+}
 
 
 @pytest.mark.parametrize("through", ["driver", "kernel"])
-@given(value=bad_starts)
-@example(value=torch.zeros(2, device="meta"))
-@example(value=torch.zeros(2).to_sparse())
-@example(value=torch.zeros(2, dtype=torch.complex64))
-@settings(max_examples=8)
-def test_starts_that_do_not_fit_are_refused(through, value):
-    assume(not is_start(value) or value.abs().max() > 1e38)
+@pytest.mark.parametrize(("value", "found"), BAD_STARTS.values(), ids=BAD_STARTS)
+def test_starts_that_do_not_fit_are_refused(through, value, found):
     params = START | {"layer1.bias": value}
 
     def start():
@@ -280,51 +207,19 @@ def test_starts_that_do_not_fit_are_refused(through, value):
         else:
             MultiChainMCMC(kernel, 1, 1, params, disable_progbar=True).run(X, Y)
 
-    is_tensor = isinstance(value, Tensor)
-    shown = "got" if is_tensor and not value.is_meta and value.numel() else value
-    shown = "must be finite as" if is_tensor and is_start(value) else shown
-    with pyro.validation_enabled(False):
-        assert_refused("initial_params", shown, start)
+    with pytest.raises((TypeError, ValueError), match="initial_params.*must .*got") as caught:
+        start()
+    assert found in str(caught.value)
 
 
-@given(value=anything)
-@settings(max_examples=10)
-def test_starts_that_lack_or_add_a_site_are_refused(value):
-    for params in ({"layer1.bias": START["layer1.bias"]}, START | {"other": value}):
-        kernel = FNBG(MODEL, engine="trace")
-        kernel.initial_params = params
-        with (
-            pyro.validation_enabled(False),
-            pytest.raises(ValueError, match=r"initial_params must name the latent sites .*missing"),
-        ):
-            kernel.setup(1, X, Y)
-
-
-@pytest.fixture(scope="module")
-def kernel():
+@pytest.mark.parametrize(
+    "params", [{"layer1.bias": START["layer1.bias"]}, START | {"other": torch.zeros(2)}]
+)
+def test_starts_that_lack_or_add_a_site_are_refused(params):
     kernel = FNBG(MODEL, engine="trace")
-    with pyro.validation_enabled(False):
-        kernel.setup(0, X, Y)
-    return kernel
-
-
-@with_found
-@given(value=anything)
-@settings(max_examples=EXAMPLES)
-def test_the_kernel_makes_draws_from_positions_alone(kernel, value):
-    assume(not isinstance(value, Mapping))
-    assert_refused("params", value, lambda: kernel.sample(value))
-    assume(not isinstance(value, Tensor) or value.shape != (2,) or value.is_complex())
-    params = START | {"layer1.bias": value}
-    assert_refused("params", "got", lambda: kernel.sample(params))
-
-
-@with_found
-@given(value=anything)
-@settings(max_examples=EXAMPLES)
-def test_steps_of_warmup_are_counted(value):
-    assume(not is_whole(value, 0))
-    assert_refused("warmup_steps", value, lambda: FNBG(MODEL).setup(value, X, Y))
+    kernel.initial_params = params
+    with pytest.raises(ValueError, match=r"initial_params must name the latent sites .*missing"):
+        kernel.setup(1, X, Y)
 
 
 @pytest.mark.parametrize("returned", [len({}), "zero", [0.0], torch.zeros(2, dtype=torch.long)])

@@ -144,7 +144,7 @@ def test_acceptance_has_no_legend_of_very_many_chains():
         ([{}], "rates must hold one mapping"),
         (RATES[0], "rates must hold one mapping"),
         ([{"a": 0.1}, {"b": 0.1}], r"rates must have the same nodes in all chains; \['a', 'b'\]"),
-        ([{"a": 0.1}, {"a": 31.0}], "rates must lie between 0 and 1; chain 2 has {'a': 31.0}"),
+        ([{"a": 0.1}, {"a": 31.0}], "rates must lie between 0 and 1, got 31"),
     ],
 )
 def test_wrong_rates_are_named(rates, message):
@@ -153,7 +153,7 @@ def test_wrong_rates_are_named(rates, message):
 
 
 def test_target_in_per_cent_is_refused():
-    with pytest.raises(ValueError, match="target must be between 0 and 1, got 30"):
+    with pytest.raises(ValueError, match="target must lie between 0 and 1, got 30"):
         plot_acceptance_by_node(RATES, target=30)
 
 
@@ -213,11 +213,12 @@ def test_points_are_drawn_by_class():
     [
         ({"probabilities": surface()[0]}, r"probabilities must have shape \(sets, draws,"),
         ({"probabilities": surface() + 1}, "probabilities must lie between 0 and 1"),
-        ({"x_values": np.zeros(3)}, "x_values must have 4 entries, got 3"),
-        ({"y_values": np.zeros((3, 1))}, r"y_values must have shape \(rows,\)"),
+        ({"x_values": np.zeros(3)}, r"x_values must have shape \(4\), got \(3,\)"),
+        ({"x_values": X_VALUES[::-1]}, "x_values must be two or more numbers, each larger than"),
+        ({"y_values": np.zeros((3, 1))}, r"y_values must have shape \(3\), got \(3, 1\)"),
         ({"points": np.zeros((2, 2))}, "points and labels must be given together"),
         ({"points": np.zeros((2, 3)), "labels": [0, 1]}, r"points must have shape \(points, 2\)"),
-        ({"points": np.zeros((2, 2)), "labels": [0]}, "labels must have 2 entries, got 1"),
+        ({"points": np.zeros((2, 2)), "labels": [0]}, r"labels must have shape \(2\), got \(1,\)"),
         ({"points": np.zeros((2, 2)), "labels": [0, 2]}, "labels must be 0 or 1, got"),
         ({"titles": ["a", "b"]}, "titles must hold 1 texts"),
     ],

@@ -183,6 +183,18 @@ def test_where_a_statement_cannot_be_used_the_model_is_run(state):
     assert net.runs == 51
 
 
+def test_where_layers_have_dtypes_of_their_own_the_model_is_run():
+    net = Net()
+    net.out.forward = lambda hidden: hidden @ net.out.weight.to(hidden.dtype).mT
+    samples = net_samples(net)
+    expected = marginal_predictive(net, samples, INPUTS)
+    net.out.weight = PyroSample(dist.Normal(torch.zeros(1, 3).double(), 1.0).to_event(2))
+    samples["out.weight"] = samples["out.weight"].double()
+    net.runs = 0
+    torch.testing.assert_close(marginal_predictive(net, samples, INPUTS), expected)
+    assert net.runs == 51
+
+
 @pytest.mark.parametrize("function", [marginal_predictive, predictive_probabilities])
 @pytest.mark.parametrize(
     "changes",
