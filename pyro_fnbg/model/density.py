@@ -171,7 +171,7 @@ class ModelDensity:
         scorer = _Scorer(values, self._supports, self._plan, rows)
         # Pyro's checks raise where a candidate is impossible; here that is a matter of the density
         with torch.no_grad(), pyro.validation_enabled(False), scorer:
-            self._bound.model(*self._bound.args, **self._bound.kwargs)
+            self._bound.run()
         if scorer.unseen:
             raise ValueError(
                 f"latent sites {sorted(scorer.unseen)} were in the model at set-up and are not any "
