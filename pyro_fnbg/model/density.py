@@ -160,7 +160,7 @@ class ModelDensity:
             ValueError: If sites came, went or changed their shape since the first evaluation;
                 names them.
         """
-        values = self._layout.unflatten(position)
+        values = self._layout.split(position)
         jacobians = {}
         for name, bijection in self._constrain.items():
             unconstrained = values[name]
