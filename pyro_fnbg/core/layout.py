@@ -161,11 +161,18 @@ class Layout:
             raise ValueError(
                 f"position must be a real tensor of shape (..., {self.num_params}), got {found}"
             )
-        pieces = position.split(self.sizes, -1)
-        return {
-            site.name: piece.view(piece.shape[:-1] + site.shape).to(site.dtype)
-            for site, piece in zip(self.sites, pieces, strict=True)
-        }
+        return self.split(position)
+
+    def split(self, position: Tensor) -> dict[str, Tensor]:
+        """Do what ``unflatten`` does without its checks, as at every block of a sweep."""
+        # A plain tuple and no conversions without need: torch takes longer for them than to split
+        front, dtype = tuple(position.shape[:-1]), position.dtype
+        pieces = position.split_with_sizes(self.sizes, -1)
+        values = {}
+        for site, piece in zip(self.sites, pieces, strict=True):
+            value = piece.view(front + site.shape)
+            values[site.name] = value if dtype is site.dtype else value.to(site.dtype)
+        return values
 
     def rounded(self, position: Tensor) -> Tensor:
         """Round each coordinate to its site's type, so that a position survives the round trip."""

@@ -35,8 +35,12 @@ class BoundModel:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
+    def run(self) -> None:
+        """Run the model once, under the handlers that are in place."""
+        self.model(*self.args, **self.kwargs)
+
     def trace(self) -> Any:
-        """Run the model once under the handlers that are in place, and return its trace."""
+        """Run the model once, under the handlers that are in place, and return its trace."""
         return poutine.trace(self.model).get_trace(*self.args, **self.kwargs)
 
     def named_arguments(self) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class ModelDensity:
             ValueError: If sites came, went or changed their shape since the first evaluation;
                 names them.
         """
-        values = self._layout.unflatten(position)
+        values = self._layout.split(position)
         jacobians = {}
         for name, bijection in self._constrain.items():
             unconstrained = values[name]
@@ -171,7 +171,7 @@ class ModelDensity:
         scorer = _Scorer(values, self._supports, self._plan, rows)
         # Pyro's checks raise where a candidate is impossible; here that is a matter of the density
         with torch.no_grad(), pyro.validation_enabled(False), scorer:
-            self._bound.model(*self._bound.args, **self._bound.kwargs)
+            self._bound.run()
         if scorer.unseen:
             raise ValueError(
                 f"latent sites {sorted(scorer.unseen)} were in the model at set-up and are not any "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -231,12 +231,33 @@ def _check_latents(latents: Mapping[str, Any], observed: Mapping[str, Any]) -> N
         )
 
 
+class _AllSampled(BaseException):
+    """Leave a model that has sampled every latent site; no error, so no model catches it."""
+
+
+class _LatentSites(poutine.messenger.Messenger):
+    """Record the latent sites of a run, and leave the model once all the expected are there."""
+
+    def __init__(self, expected: Iterable[str]) -> None:
+        super().__init__()
+        self._expected = frozenset(expected)
+        self.found: dict[str, tuple[Any, Tensor]] = {}
+
+    def _pyro_post_sample(self, message: Any) -> None:
+        if message["is_observed"] or isinstance(message["fn"], _Subsample):
+            return
+        self.found[message["name"]] = message["fn"], message["value"]
+        if self._expected <= self.found.keys():
+            raise _AllSampled
+
+
 def prior_draws(
     bound: BoundModel, sites: ModelSites, plate_rows: PlateRows, num_draws: int
 ) -> Tensor:
     """Draw unconstrained positions from the prior, shape ``(num_draws, num_params)``.
 
-    The draws double as a check that the structure of the model does not depend on its values.
+    Each run ends with the last latent site, so it costs no likelihood. The draws double as a check
+    that the structure of the model up to there does not depend on its values.
 
     Raises:
         ValueError: If the set of latent sites, the shape or the support of one changes between
@@ -249,25 +270,19 @@ def prior_draws(
         num_draws, sites.layout.num_params, dtype=sites.layout.dtype, device=some.device
     )
     for number in range(num_draws):
-        with running_again(), plate_rows:
-            trace = bound.trace()
-        latents = {
-            name: site
-            for name, site in trace.nodes.items()
-            if site["type"] == "sample"
-            and not site["is_observed"]
-            and not isinstance(site["fn"], _Subsample)
-        }
-        changed = sorted(set(latents) ^ set(shapes))
+        latents = _LatentSites(shapes)
+        with running_again(), suppress(_AllSampled), plate_rows, latents:
+            bound.run()
+        changed = sorted(latents.found.keys() ^ shapes.keys())
         if changed:
             raise ValueError(
                 f"the set of latent sites depends on sampled values: {changed} came or went "
                 "between two runs of the model; FNBG needs the same sites every time"
             )
         values = {}
-        for name, site in latents.items():
-            check_support(name, sites.supports[name], site["fn"])
-            values[name] = sites.constrain[name].inv(site["value"])
+        for name, (fn, value) in latents.found.items():
+            check_support(name, sites.supports[name], fn)
+            values[name] = sites.constrain[name].inv(value)
             if tuple(values[name].shape) != shapes[name]:
                 raise ValueError(
                     f"the shape of latent site {name!r} depends on another site or on chance: "

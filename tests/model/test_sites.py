@@ -142,13 +142,21 @@ def test_prior_draws_are_unconstrained_draws_from_the_prior():
     assert ((draws.mean(0) - means).abs() < 4.5 * sds / 4000**0.5).all()
 
 
-def test_sites_that_depend_on_values_are_named():
+@pytest.mark.parametrize(
+    ("is_new", "words"), [(False, r"\['extra'\]"), (True, r"\['extra', 'other'\]")]
+)
+def test_sites_that_depend_on_values_are_named(is_new, words):
     def model():
-        if pyro.sample("a", dist.Normal(0.0, 1.0)) > 0:
-            pyro.sample("extra", dist.Normal(0.0, 1.0))
         pyro.factor("nothing", torch.zeros(()))
+        above = pyro.sample("a", dist.Normal(0.0, 1.0)) > 0
+        if above or len(runs) == 0:
+            pyro.sample("extra", dist.Normal(0.0, 1.0))
+        if is_new and not above:
+            pyro.sample("other", dist.Normal(0.0, 1.0))
+        runs.append(pyro.sample("b", dist.Normal(0.0, 1.0)))
 
-    with pytest.raises(ValueError, match=r"\['extra'\] came or went"):
+    runs = []
+    with pytest.raises(ValueError, match=rf"{words} came or went"):
         draws_of(model)
 
 
@@ -168,6 +176,26 @@ def test_a_support_that_depends_on_another_site_is_refused(prior):
 
     with pytest.raises(ValueError, match="support of latent site 'b' depends"):
         draws_of(model)
+
+
+def test_a_draw_from_the_prior_leaves_the_model_after_its_last_latent_site():
+    def model(y):
+        with pyro.plate("data", 6), pyro.plate("columns", 2):
+            loc = pyro.sample("loc", dist.Normal(0.0, 1.0))
+        for group in pyro.plate("groups", 2):
+            loc = loc + pyro.sample(f"group{group}", dist.Normal(0.0, 1.0))
+        scored.append(y)
+        with pyro.plate("data"):
+            pyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+    scored = []
+    bound = BoundModel(model, (Y,))
+    sites = inspect_model(bound)
+    assert prior_draws(bound, sites, PlateRows(None, None), 20).shape == (20, 14)
+    assert len(scored) == 1
+    # Nothing of the runs that were left is in the way of the next
+    assert set(bound.trace().nodes) > {"loc", "group0", "group1", "y"}
+    assert len(scored) == 2
 
 
 def test_a_prior_that_depends_on_another_site_is_fine():
