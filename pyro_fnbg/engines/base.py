@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.batches import Batches, BatchPlan
 from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.moves.base import MoveState
+from pyro_fnbg.core.moves.base import Move, MoveState
 from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
 from pyro_fnbg.core.noise import noise_of_sweeps
 from pyro_fnbg.core.state import ChainState, Tally
@@ -176,6 +176,11 @@ class Engine(ABC):
     name: ClassVar[str]
     is_compiled: ClassVar[bool]
     joins_chains: ClassVar[bool]
+
+    @staticmethod
+    @abstractmethod
+    def knows(move: Move) -> bool:
+        """Whether the engine runs a move."""
 
     def sweeps(
         self, problem: Problem, chains: Sequence[ChainState], count: int

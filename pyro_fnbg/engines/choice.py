@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.moves.joint import JointMoves, stacked
+from pyro_fnbg.core.moves.joint import stacked
 from pyro_fnbg.core.noise import ChainKey, Stream, sweep_noise
 from pyro_fnbg.core.step import log_accept_ratio
 from pyro_fnbg.engines.base import Engine, Problem, SweepInputs
@@ -22,7 +22,7 @@ from pyro_fnbg.model.density import ModelDensity
 
 __all__ = ["ENGINE_NAMES", "Places", "choose_engine"]
 
-FAST: dict[str, Callable[[Network, Partition, JointMoves], Engine]] = {
+FAST: dict[str, type[FusedEngine] | type[FeedforwardEngine]] = {
     "fused": FusedEngine,
     "feedforward": FeedforwardEngine,
 }
@@ -70,6 +70,10 @@ def choose_engine(
     except NotFeedforward as refusal:
         reason, candidates = str(refusal), ()
     for candidate in candidates:
+        unknown = [move.name for move in problem.moves.moves if not FAST[candidate].knows(move)]
+        if unknown:
+            reason = f"engine {candidate!r} does not run the moves {unknown}"
+            continue
         try:
             engine = FAST[candidate](network, problem.partition, problem.moves)
             _compare(engine, network, problem, at)

@@ -20,6 +20,7 @@ from torch.distributions import Normal, biject_to
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
@@ -98,6 +99,11 @@ class FeedforwardEngine(Engine):
         # Coordinates block after block, and where one block ends
         self._order = torch.cat(partition.indices).to(device)
         self._sizes = partition.sizes.tolist()
+
+    @staticmethod
+    def knows(move: Move) -> bool:
+        """Run moves that take one decision on a displacement known beforehand."""
+        return type(move).step is Move.step
 
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.checks import checks_done
-from pyro_fnbg.core.moves.base import MoveState
+from pyro_fnbg.core.moves.base import Move, MoveState
 from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
 from pyro_fnbg.core.step import accept_prob, proposals, sweep
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
@@ -33,6 +33,11 @@ class TraceEngine(Engine):
 
     def __init__(self, density: ModelDensity, partition: Partition, moves: JointMoves) -> None:
         self._density, self._partition, self._moves = density, partition, moves
+
+    @staticmethod
+    def knows(move: Move) -> bool:
+        """Run every move."""
+        return True
 
     @checks_done()
     def run(self, inputs: SweepInputs) -> Record:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.fused.compiled import run_sweeps
@@ -39,7 +40,7 @@ class FusedEngine(Engine):
 
     Raises:
         NotFeedforward: If the network is on another device, or its observation scale has a prior
-            or a block has a move that is not known here.
+            that is not known here.
     """
 
     name = "fused"
@@ -50,9 +51,6 @@ class FusedEngine(Engine):
         inputs = network.data.inputs
         if inputs.device.type != "cpu":
             raise NotFeedforward(f"its data are on {inputs.device}, not on the CPU")
-        for move in moves.moves:
-            if not isinstance(move, COMPILED_MOVES):
-                raise NotFeedforward(f"the move {move.name!r} is not compiled")
         dtype = inputs.dtype
         self._plan = make_plan(network, partition)
         self._data = make_data(network)
@@ -71,6 +69,11 @@ class FusedEngine(Engine):
                     stacked([moves.start()]),
                 )
             )
+
+    @staticmethod
+    def knows(move: Move) -> bool:
+        """Run moves that are compiled, too."""
+        return isinstance(move, COMPILED_MOVES)
 
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``.
