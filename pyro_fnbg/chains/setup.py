@@ -20,7 +20,6 @@ from pyro_fnbg.core.partitions import make_partition
 from pyro_fnbg.core.tuning import FIRST_SHARE, Tuning, gains, initial_scales
 from pyro_fnbg.engines.base import Engine, SweepResults
 from pyro_fnbg.engines.choice import Positions, choose_engine
-from pyro_fnbg.engines.trace import TraceEngine
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.lint.determinism import check_density
@@ -33,9 +32,8 @@ from pyro_fnbg.model.starts import drawn_position, given_position
 __all__ = ["RunState", "after", "next_sweeps", "start_chain", "start_run"]
 
 NUM_PRIOR_DRAWS = 100
-# Positions besides the start where the model is compared with itself and with a fast engine; and
-# where it is compared with itself if it will run for every block
-NUM_TRIES, NUM_CHECKED = 5, 50
+# Positions besides the start where a fast engine is compared with the model
+NUM_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def start_run(
     first_rows = PlateRows(plan.plate, Batches(plan, first, labels).rows(0))
     with _model_seed(first, 1), torch.no_grad():
         prior = prior_draws(bound, sites, first_rows, NUM_PRIOR_DRAWS)
-        check_density(density, sites, prior[:NUM_TRIES], rows)
+        check_density(density, sites, prior, rows)
         scales = given_scales(config.proposal_scale, partition)
         if scales is None:
             share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
@@ -158,8 +156,6 @@ def start_run(
             config.engine, bound, sites, plan, partition, density,
             Positions(tries, rows, scales, key),
         )  # fmt: skip
-        if engine.name == TraceEngine.name:
-            check_density(density, sites, prior[NUM_TRIES:NUM_CHECKED], rows)
     nothing = Tally.empty(partition.num_blocks)
     return RunState(
         key=key,
