@@ -125,8 +125,6 @@ def check_arguments(config: Config) -> None:
     check_batch_arguments(
         config.batch_size, config.batch_order, config.batch_plate, config.likelihood_scale
     )
-    if config.batch_size is not None:
-        check_count("batch_size", config.batch_size, 1)
     scale = config.proposal_scale
     if scale is not None and not _are_positive(scale):
         raise ValueError(

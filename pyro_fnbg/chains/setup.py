@@ -32,9 +32,8 @@ from pyro_fnbg.model.starts import drawn_position, given_position
 __all__ = ["Run", "start_chain", "start_run"]
 
 NUM_PRIOR_DRAWS = 100
-# Positions besides the start where the model is compared with itself and with a fast engine; and
-# where it is compared with itself if it will run for every block
-NUM_TRIES, NUM_CHECKED = 5, 50
+# Positions besides the start where a fast engine is compared with the model
+NUM_TRIES = 5
 
 
 class Run(NamedTuple):
@@ -84,7 +83,7 @@ def start_run(
     first_rows = PlateRows(plan.plate, batches.rows(first, 0))
     with _model_seed(first, 1), torch.no_grad():
         prior = prior_draws(bound, sites, first_rows, NUM_PRIOR_DRAWS)
-        check_density(density, sites, prior[:NUM_TRIES], rows)
+        check_density(density, sites, prior, rows)
         scales = given_scales(config.proposal_scale, partition)
         if scales is None:
             share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
@@ -110,8 +109,6 @@ def start_run(
     with _model_seed(key, 3), torch.no_grad():
         places = Places(torch.cat([chain.position[None], prior[:NUM_TRIES]]), rows, key)
         problem = choose_engine(config.engine, problem, places)
-        if problem.engine.name == TraceEngine.name:
-            check_density(density, sites, prior[NUM_TRIES:NUM_CHECKED], rows)
     return Run(problem, chain)
 
 

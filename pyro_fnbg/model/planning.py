@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
 from pyro_fnbg.core.batches import BATCH_ORDERS, BatchPlan
-from pyro_fnbg.core.checks import as_finite, check_choice, is_count, shown
+from pyro_fnbg.core.checks import as_finite, check_choice, check_count, shown
 from pyro_fnbg.model.sites import DataPlate, ModelSites
 
 __all__ = ["check_batch_arguments", "make_plan"]
 
-# A whole number beyond this is no number of rows
-MAX_ROWS = 2**63 - 1
 NO_PLATE = BatchPlan(plate=None, num_rows=1, batch_size=1, order="full", factor=1.0)
 
 
@@ -30,7 +26,6 @@ def make_plan(
     Raises:
         ValueError: If the wishes contradict each other or the model; names both.
     """
-    check_batch_arguments(batch_size, batch_order, batch_plate, likelihood_scale)
     wanted = batch_size is not None or likelihood_scale is not None
     plate = _choose_plate(sites, batch_plate, wanted)
     if plate is None:
@@ -58,7 +53,7 @@ def make_plan(
         )
     default = "full" if plate.is_subsampled or plate.is_fixed else "batch"
     scale = default if likelihood_scale is None else likelihood_scale
-    factor = _factor(scale, plate.size / size, sites.layout.dtype)
+    factor = float({"batch": 1.0, "full": plate.size / size}.get(str(scale), scale))
     return BatchPlan(plate.name, plate.size, size, order, factor)
 
 
@@ -74,9 +69,8 @@ def check_batch_arguments(
         ValueError: Naming the argument, its value and what is allowed.
     """
     check_choice("batch_order", batch_order, BATCH_ORDERS)
-    # How many rows there are is not known yet
-    if batch_size is not None and not is_count(batch_size, -MAX_ROWS, MAX_ROWS):
-        raise ValueError(f"batch_size must be a whole number, got {shown(batch_size)}")
+    if batch_size is not None:
+        check_count("batch_size", batch_size, 1)
     if batch_plate is not None and not isinstance(batch_plate, str):
         raise ValueError(f"batch_plate must be the name of a plate, got {shown(batch_plate)}")
     number = as_finite(likelihood_scale)
@@ -137,7 +131,7 @@ def _choose_plate(sites: ModelSites, name: str | None, wanted: bool) -> DataPlat
 def _batch_size(plate: DataPlate, batch_size: int | None) -> int:
     if batch_size is None:
         return plate.num_rows
-    if not 1 <= batch_size <= plate.size:
+    if batch_size > plate.size:
         raise ValueError(
             f"batch_size must be 1..{plate.size}, the rows of plate {plate.name!r}, "
             f"got {shown(batch_size)}"
@@ -153,23 +147,3 @@ def _batch_size(plate: DataPlate, batch_size: int | None) -> int:
             f"subsample_size={plate.num_rows}: leave one of the two out"
         )
     return int(batch_size)
-
-
-def _factor(likelihood_scale: str | float, full: float, dtype: torch.dtype) -> float:
-    if likelihood_scale == "batch":
-        return 1.0
-    if likelihood_scale == "full":
-        return full
-    # Beyond these, the data would be lost to underflow, or the rounding of a row's log likelihood
-    # of 1 would decide by itself
-    factor, lowest, highest = (
-        float(likelihood_scale),
-        torch.finfo(dtype).tiny,
-        1 / torch.finfo(dtype).eps,
-    )
-    if not lowest <= factor <= highest:
-        raise ValueError(
-            f"likelihood_scale must be from {lowest:.4g} to {highest:.4g} for parameters of "
-            f"{dtype}, got {factor!r}"
-        )
-    return factor

@@ -9,7 +9,7 @@ import torch
 from pyro.infer.autoguide.initialization import InitMessenger
 from torch import Tensor
 
-from pyro_fnbg.core.checks import is_dense, shown
+from pyro_fnbg.core.checks import shown
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.sites import ModelSites, PlateRows
@@ -81,11 +81,6 @@ def given_position(
         if not isinstance(value, Tensor):
             raise ValueError(
                 f"initial_params[{name!r}] must be a tensor, got {type(value).__name__}"
-            )
-        if not is_dense(value) or value.is_complex() or value.dtype is torch.bool:
-            raise ValueError(
-                f"initial_params[{name!r}] must be a dense tensor of real numbers, "
-                f"got {shown(value)} of type {value.dtype}"
             )
         if tuple(value.shape) != shape:
             raise ValueError(

@@ -61,6 +61,21 @@ def test_missing_responses_behind_a_mask_have_no_effect(run, outside, checks):
 
 
 @each_driver
+def test_missing_responses_of_a_likelihood_made_for_them_have_no_effect(run):
+    missing = torch.arange(25) % 3 == 0
+
+    def model(y, likelihood):
+        mean = pyro.sample("mean", dist.Normal(0.0, 10.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", likelihood(mean, 1.0), obs=y)
+
+    holed = Y.masked_fill(missing, math.nan)
+    found = run(FNBG(model), holed, dist.NanMaskedNormal, draws=60).get_samples()["mean"]
+    cut = run(FNBG(model), Y[~missing], dist.Normal, draws=60).get_samples()["mean"]
+    assert torch.equal(found, cut)
+
+
+@each_driver
 def test_a_forgotten_response_is_pointed_out(run):
     def model(x, y=None):
         w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))

@@ -120,3 +120,57 @@ def test_whole_numbers_that_a_distribution_cannot_score_are_named():
     with pytest.raises(TypeError, match=r"'y' must have.*Bernoulli.*torch\.int64.*\.float\(\)"):
         observe(dist.Bernoulli(logits=torch.zeros(N)), torch.ones(N, dtype=torch.int64), N)
     observe(dist.Categorical(logits=torch.zeros(N, 3)), torch.ones(N, dtype=torch.uint8), N)
+
+
+class Ratings(dist.TorchDistribution):
+    """Five grades, or 0 for "not asked": a density of one's own, over more than its support."""
+
+    arg_constraints = {}
+    support = dist.constraints.interval(1.0, 5.0)
+
+    def sample(self, sample_shape=()):
+        return torch.ones(sample_shape)
+
+    def log_prob(self, value):
+        return torch.where(value == 0.0, -0.5, torch.where(value == 9.0, torch.nan, -value))
+
+
+MISSING = torch.tensor([0.5, torch.nan, -2.0, torch.nan])
+SCORED = {
+    "missing": (dist.NanMaskedNormal(0.0, 1.0), MISSING),
+    "missing, events": (dist.NanMaskedNormal(torch.zeros(2), 1.0).to_event(1), MISSING.view(2, 2)),
+    "missing, correlated": (
+        dist.NanMaskedMultivariateNormal(torch.zeros(2), torch.eye(2)),
+        MISSING.view(2, 2),
+    ),
+    "zeros": (
+        dist.ZeroInflatedDistribution(dist.Gamma(2.0, 1.0), gate=torch.tensor(0.3)),
+        torch.tensor([0.0, 2.0, 0.0]),
+    ),
+    "density of one's own": (Ratings(), torch.tensor([0.0, 3.0])),
+}
+
+
+@pytest.mark.parametrize(("fn", "value"), SCORED.values(), ids=SCORED)
+def test_values_off_the_support_that_are_scored_pass(fn, value):
+    assert observe(fn, value, len(value)).observed == ("y",)
+
+
+UNSCORED = {
+    "missing under another likelihood": (dist.Normal(0.0, 1.0), MISSING, "2 of 4 .*is nan"),
+    "missing labels": (dist.Categorical(torch.ones(3)), MISSING.abs(), "3 of 4 .*first is 0.5"),
+    # Finite without checks: the logarithm of the rate less its product with the value
+    "negative waiting time": (dist.Exponential(1.0), torch.tensor([1.0, -1.0]), "1 of 2"),
+    "shares in per cent": (
+        dist.Dirichlet(torch.ones(2)),
+        torch.tensor([[20.0, 80.0], [0.5, 0.5]]),
+        r"1 of 2 .*\[20.0, 80.0\]",
+    ),
+    "not even by one's own density": (Ratings(), torch.tensor([9.0, 3.0]), "1 of 2 .*is 9.0"),
+}
+
+
+@pytest.mark.parametrize(("fn", "value", "words"), UNSCORED.values(), ids=UNSCORED)
+def test_values_off_the_support_without_a_meaning_are_refused(fn, value, words):
+    with pytest.raises(ValueError, match=f"'y' has {words}"):
+        observe(fn, value, len(value))

@@ -5,7 +5,7 @@ import torch
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.model.bound import BoundModel
-from pyro_fnbg.model.planning import make_plan
+from pyro_fnbg.model.planning import check_batch_arguments, make_plan
 from pyro_fnbg.model.sites import inspect_model
 
 X, Y = torch.randn(12, 2), torch.randn(12)
@@ -55,23 +55,36 @@ def test_rows_that_the_model_fixes_are_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("arguments", "words"),
     [
-        ({"size": 0}, r"batch_size must be 1..12.*got 0"),
-        ({"size": 13}, r"batch_size must be 1..12.*got 13"),
+        ({"size": 0}, r"batch_size must be a whole number, 1 or more; got 0"),
         ({"size": -3}, "got -3"),
-        ({"size": 2.5}, "batch_size must be a whole number, got 2.5"),
-        ({"size": True}, "batch_size must be a whole number, got True"),
+        ({"size": 2.5}, "batch_size must be a whole number, 1 or more; got 2.5"),
+        ({"size": True}, "batch_size must be a whole number, 1 or more; got True"),
         ({"size": 3, "order": "random"}, "batch_order must be one of .*'random'"),
-        ({"size": 3, "order": "full"}, "batch_order='full' takes all 12 rows.*batch size is 3"),
-        ({"order": "stratified"}, "'stratified' needs batch_size"),
-        ({"size": 3, "plate": "rows"}, r"batch_plate='rows'.*there are \['data'\]"),
+        ({"plate": 3}, "batch_plate must be the name of a plate, got 3"),
         ({"size": 3, "scale": "half"}, "likelihood_scale must be .*'half'"),
         ({"size": 3, "scale": 0.0}, "positive number, got 0.0"),
         ({"size": 3, "scale": -1}, "positive number, got -1"),
         ({"size": 3, "scale": float("nan")}, "positive number, got nan"),
         ({"size": 3, "scale": float("inf")}, "positive number, got inf"),
         ({"size": 3, "scale": True}, "positive number, got True"),
+    ],
+)
+def test_arguments_that_fit_no_model_are_refused(arguments, words):
+    names = ("size", "order", "plate", "scale")
+    values = {"order": "shuffled"} | arguments
+    with pytest.raises(ValueError, match=words):
+        check_batch_arguments(*(values.get(name) for name in names))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"size": 13}, r"batch_size must be 1..12.*got 13"),
+        ({"size": 3, "order": "full"}, "batch_order='full' takes all 12 rows.*batch size is 3"),
+        ({"order": "stratified"}, "'stratified' needs batch_size"),
+        ({"size": 3, "plate": "rows"}, r"batch_plate='rows'.*there are \['data'\]"),
         ({"size": 3, "subsample_size": 4}, "batch_size=3.*plate 'data' has subsample_size=4"),
     ],
 )
