@@ -63,10 +63,10 @@ class Config:
     proposal_scale: float | Sequence[float] | None
     adapt: bool
     target_accept_prob: float | None
-    moves: str
     engine: str
     thin: int
     init_strategy: Callable[..., Any]
+    moves: str
 
     def __post_init__(self) -> None:
         """Turn whole numbers into Python's: NumPy's small ones overflow in products and sums."""

@@ -85,14 +85,14 @@ class FNBG(MCMCKernel):
         adapt: Whether to tune the scales during warmup.
         target_accept_prob: Acceptance probability to tune for; left out, by block size: 0.44 for
             one coordinate, 0.35 for two, 0.32 for three, falling to 0.30 from ten on.
-        moves: What proposes the candidates of blocks that do not name a move themselves: "walk", a
-            Gaussian random walk.
         engine: What runs the sweeps: "auto" (the fastest that applies), "fused" and "feedforward"
             (networks that state their structure, as ``BayesianMLP`` does; see ``Feedforward``) or
             "trace" (any model). All take the same decisions.
         thin: Sweeps a draw; a step of the warmup is one sweep. Statistics are over all sweeps.
         init_strategy: Where chains start without ``initial_params``: a strategy of
             ``pyro.infer.autoguide.initialization``; a draw from the prior by default.
+        moves: What proposes the candidates of blocks that do not name a move themselves: "walk", a
+            Gaussian random walk.
 
     Attributes:
         config: The arguments.
@@ -135,10 +135,10 @@ class FNBG(MCMCKernel):
         proposal_scale: float | Sequence[float] | None = None,
         adapt: bool = True,
         target_accept_prob: float | None = None,
-        moves: str = "walk",
         engine: str = "auto",
         thin: int = 1,
         init_strategy: Callable[..., Any] = init_to_sample,
+        moves: str = "walk",
     ) -> None:
         self.config = Config(
             model=model,
@@ -152,10 +152,10 @@ class FNBG(MCMCKernel):
             proposal_scale=proposal_scale,
             adapt=adapt,
             target_accept_prob=target_accept_prob,
-            moves=moves,
             engine=engine,
             thin=thin,
             init_strategy=init_strategy,
+            moves=moves,
         )
         check_arguments(self.config)
         self._given = GivenParams()
@@ -196,6 +196,11 @@ class FNBG(MCMCKernel):
         elif self._run is not None:
             state["_loaded"] = Loaded(self.partition, self._report())
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        if self._spawned_from is None:  # forks of another process do not count here
+            self._workers_at_setup = self._workers()
 
     def _workers(self) -> int:
         """Count the workers that may have been started from this kernel."""
