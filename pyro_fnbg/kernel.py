@@ -92,7 +92,9 @@ class FNBG(MCMCKernel):
         init_strategy: Where chains start without ``initial_params``: a strategy of
             ``pyro.infer.autoguide.initialization``; a draw from the prior by default.
         moves: What proposes the candidates of blocks that do not name a move themselves: "walk", a
-            Gaussian random walk.
+            Gaussian random walk; or "pcn", preconditioned Crank-Nicolson steps, which leave the
+            prior as it is, so that the likelihood alone decides. Blocks whose priors are no
+            independent Normal distributions of their own get the walk.
 
     Attributes:
         config: The arguments.

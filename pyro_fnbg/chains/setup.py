@@ -25,6 +25,7 @@ from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.lint.determinism import check_density
 from pyro_fnbg.model.lint.entry import check_rows, checked_sites
 from pyro_fnbg.model.planning import make_plan
+from pyro_fnbg.model.priors import normal_priors
 from pyro_fnbg.model.rows import observed_labels
 from pyro_fnbg.model.sites import PlateRows, prior_draws, seeded
 from pyro_fnbg.model.starts import drawn_position, given_position
@@ -90,7 +91,10 @@ def start_run(
             scales = share * initial_scales(prior.cpu(), partition)
         check_memory(config.thin, partition)
     targets = targets_of_blocks(config.target_accept_prob, partition)
-    moves = make_moves(partition, config.moves, scales, targets)
+    with _model_seed(first, 4), torch.no_grad():
+        moves = make_moves(
+            partition, config.moves, scales, targets, lambda: normal_priors(bound, sites.layout)
+        )
     problem = Problem(
         bound=bound,
         sites=sites,

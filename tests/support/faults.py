@@ -32,7 +32,7 @@ REPORT_VARIABLE = "PYRO_FNBG_FAULT_REPORT"  # the file that takes one JSON recor
 # compiled: it is the same code, and small tests are over sooner
 COMPILED = {
     f"pyro_fnbg.engines.fused.{name}"
-    for name in ("compiled", "elementwise", "layers", "memory", "proposals")
+    for name in ("compiled", "elementwise", "layers", "memory", "moves", "proposals")
 }
 TIMEOUT = 120.0  # seconds; a fault that makes the test hang is not killed by an assertion
 
@@ -830,4 +830,58 @@ _IN_FUSED = [
     ),
 ]
 
-FAULTS: list[Fault] = [*_GENERAL, *_IN_DRIVER, *_IN_STEP, *_IN_TRACE, *_IN_FEEDFORWARD, *_IN_FUSED]
+# Mistakes in pCN; two engines share its displacement and its correction
+_PCN = "tests/exactness/test_pcn_on_engines.py::"
+_JUDGED = _PCN + "test_the_likelihood_alone_decides[{}]"
+_SMALL = "tests/core/test_pcn.py::test_small_steps_are_pulled_to_the_mean_without_cancellation"
+_IN_PCN = [
+    *(
+        Fault(
+            f"pcn-lets-the-prior-decide-too-{engine}",
+            "pyro_fnbg.core.moves.pcn",
+            "nothing.index_add(-1, self.owners, terms)",
+            "nothing",
+            _JUDGED.format(engine),
+            engine,
+        )
+        for engine in ("trace", "feedforward")
+    ),
+    _in_fused(
+        "pcn-lets-the-prior-decide-too",
+        "compiled",
+        "if not plan.is_pcn[block]:",
+        "if plan.block_layers[block] >= 0:",
+        _JUDGED.format("fused"),
+    ),
+    Fault(
+        "pcn-pulls-by-the-square-alone",
+        "pyro_fnbg.core.moves.pcn",
+        "pull = (odds * rho).square() / (1 + rho)",
+        "pull = (odds * rho).square()",
+        _SMALL,
+    ),
+    _in_fused(
+        "pcn-pulls-to-zero",
+        "moves",
+        "np.float64(position[at]) - plan.prior_locs[at]",
+        "np.float64(position[at])",
+        _PCN + "test_fast_engines_take_the_decisions_of_the_trace_engine[classes-fused]",
+    ),
+    _in_fused(
+        "pcn-steps-by-the-walks-scale",
+        "moves",
+        "step = scale * plan.prior_scales[at] * noise.z[k, at] - pull * away",
+        "step = noise.scales[block] * noise.z[k, at] - pull * away",
+        _PCN + "test_fast_engines_take_the_decisions_of_the_trace_engine[mixed-fused]",
+    ),
+]
+
+FAULTS: list[Fault] = [
+    *_GENERAL,
+    *_IN_DRIVER,
+    *_IN_STEP,
+    *_IN_TRACE,
+    *_IN_FEEDFORWARD,
+    *_IN_FUSED,
+    *_IN_PCN,
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,44 +10,78 @@ from torch import Tensor
 from pyro_fnbg.core.blocks import Partition, first_few
 from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves
+from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import Walk
+from pyro_fnbg.core.priors import NormalPriors
 
 __all__ = ["MOVE_NAMES", "make_moves"]
 
-MOVES: dict[str, Callable[..., Move]] = {move.name: move for move in (Walk,)}
-MOVE_NAMES = tuple(MOVES)
+MOVE_NAMES = (Walk.name, PCN.name)
 
 
-def make_moves(partition: Partition, default: str, scales: Tensor, targets: Tensor) -> JointMoves:
+def make_moves(
+    partition: Partition,
+    default: str,
+    scales: Tensor,
+    targets: Tensor,
+    read_priors: Callable[[], NormalPriors],
+) -> JointMoves:
     """Give each block the move that it names, or the default.
+
+    A block that names no move and has a prior that the default does not know gets the walk.
 
     Args:
         partition: The blocks.
         default: Name of the move of blocks that name none.
         scales: Proposal scale of each block before the first sweep, shape ``(num_blocks,)``.
         targets: Acceptance probabilities that tuning aims at, shape ``(num_blocks,)``.
+        read_priors: Reads the priors of all coordinates; called if a move makes use of them.
 
     Raises:
-        ValueError: If a block names a move that does not exist.
+        ValueError: If a block names a move that does not exist, or one that needs a Normal prior
+            and has another; or if the default needs one and no block has it.
     """
     names = [block.move or default for block in partition.blocks]
     unknown = [
         f"{name} of {block.name}"
         for name, block in zip(names, partition.blocks, strict=True)
-        if name not in MOVES
+        if name not in MOVE_NAMES
     ]
     if unknown:
         raise ValueError(
             f"the move of a block must be one of {MOVE_NAMES}, got {first_few(unknown)}"
         )
-    own = {
-        name: torch.tensor([block for block, other in enumerate(names) if other == name])
-        for name in dict.fromkeys(names)
-    }
-    return JointMoves(
-        partition,
-        [
-            MOVES[name](partition, blocks, scales[blocks], targets[blocks])
-            for name, blocks in own.items()
-        ],
-    )
+    priors = read_priors() if PCN.name in names else None
+    if priors is not None:
+        names = _with_known_priors(partition, names, priors)
+    moves: list[Move] = []
+    for name in dict.fromkeys(names):
+        blocks = torch.tensor([block for block, other in enumerate(names) if other == name])
+        own = partition, blocks, scales[blocks], targets[blocks]
+        if name == PCN.name and priors is not None:
+            moves.append(PCN(*own, priors))
+        else:
+            moves.append(Walk(*own))
+    return JointMoves(partition, moves)
+
+
+def _with_known_priors(
+    partition: Partition, names: Sequence[str], priors: NormalPriors
+) -> list[str]:
+    """Give the walk to blocks whose priors are not Normal, unless they name their move."""
+    fits = [bool(torch.isfinite(priors.scales[index]).all()) for index in partition.indices]
+    wrong = [
+        block.name
+        for block, is_normal in zip(partition.blocks, fits, strict=True)
+        if block.move == PCN.name and not is_normal
+    ]
+    if wrong or not any(fits):
+        named = first_few(wrong or [block.name for block in partition.blocks])
+        raise ValueError(
+            f"the move {PCN.name!r} needs blocks whose priors are independent Normal distributions "
+            f"that depend on no other site, got others for {named}: use {Walk.name!r} there"
+        )
+    return [
+        Walk.name if name == PCN.name and not is_normal else name
+        for name, is_normal in zip(names, fits, strict=True)
+    ]

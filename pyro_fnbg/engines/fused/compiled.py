@@ -86,8 +86,10 @@ def _block_step(
         at = plan.coordinates[c]
         work.kept[c] = position[at]
         work.candidate[c] = position[at] + work.increments[c]
-        log_prior += _log_prior(plan, at, np.float64(work.kept[c]))
-        new_log_prior += _log_prior(plan, at, np.float64(work.candidate[c]))
+        # What PCN would take out of the ratio does not enter it
+        if not plan.is_pcn[block]:
+            log_prior += _log_prior(plan, at, np.float64(work.kept[c]))
+            new_log_prior += _log_prior(plan, at, np.float64(work.candidate[c]))
     is_one_node = plan.block_nodes[block] >= 0
     if is_one_node:
         count = propose_node(plan, data, work, position, rows, block)
@@ -158,7 +160,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
         num_blocks = len(plan.block_layers)
         for k in range(len(noise.z)):
             rows = noise.rows[k % len(noise.rows)]
-            displace(plan, work, noise, k)
+            displace(plan, work, position, noise, k)
             _begin(plan, data, work, position, rows)
             for block in range(num_blocks):
                 log_ratio, accepted, count = _block_step(

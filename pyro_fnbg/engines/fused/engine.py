@@ -52,7 +52,7 @@ class FusedEngine(Engine):
         if inputs.device.type != "cpu":
             raise NotFeedforward(f"its data are on {inputs.device}, not on the CPU")
         dtype = inputs.dtype
-        self._plan = make_plan(network, partition)
+        self._plan = make_plan(network, partition, moves)
         self._data = make_data(network)
         self._moves, self._targets = moves, moves.targets.numpy()
         self._works: list[Work] = []

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch.distributions import Distribution
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.moves.joint import JointMoves
+from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.engines.network import Network, NotFeedforward
 from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS
 
@@ -57,7 +59,10 @@ class Plan(NamedTuple):
     fixed_scale: float
     scale_coordinate: int  # -1 where the observation scale is fixed
     scale_prior: Array  # coefficients, see _scale_log_prior
+    is_pcn: Array  # (B,) whether a block's move is PCN; else it is the walk
+    block_spreads: Array  # (B,) what PCN measures its proposal scales by
     prior_locs: Array  # (P,)
+    prior_scales: Array  # (P,)
     half_precisions: Array  # (P,) 1 / (2 variance)
     log_constant: float  # what the log density has besides
     unnoticed: float  # share of a number whose addition to it is lost in rounding
@@ -129,7 +134,7 @@ class Results(NamedTuple):
     moved_rows: Array  # (K, B) rows on which a candidate was followed up the layers
 
 
-def make_plan(network: Network, partition: Partition) -> Plan:
+def make_plan(network: Network, partition: Partition, moves: JointMoves) -> Plan:
     """Turn network and blocks into the arrays that the compiled sweep reads."""
     net, priors = network.architecture, network.priors
     widths = net.widths
@@ -156,6 +161,11 @@ def make_plan(network: Network, partition: Partition) -> Plan:
         coordinates += index
         starts.append(len(coordinates))
         piece_starts.append(len(pieces))
+    is_pcn, spreads = np.zeros(len(layers), np.bool_), np.ones(len(layers))
+    for move in moves.moves:
+        if isinstance(move, PCN):
+            own = move.blocks.numpy()
+            is_pcn[own], spreads[own] = True, move.block_spreads.numpy()
     piece_columns = np.array(pieces, dtype=np.int64).reshape(-1, 4).T.copy()
     return Plan(
         widths=np.array(widths),
@@ -170,7 +180,10 @@ def make_plan(network: Network, partition: Partition) -> Plan:
         fixed_scale=net.fixed_scale,
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
         scale_prior=scale_prior,
+        is_pcn=is_pcn,
+        block_spreads=spreads,
         prior_locs=priors.locs.numpy(),
+        prior_scales=priors.scales.numpy(),
         half_precisions=(0.5 / priors.scales.square()).numpy(),
         log_constant=scale_constant + float(priors.log_constant),
         unnoticed=dtype.type(np.finfo(dtype).eps / 8),

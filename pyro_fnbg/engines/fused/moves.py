@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.moves.base import MoveState
 from pyro_fnbg.core.moves.joint import JointMoves
+from pyro_fnbg.core.moves.pcn import MAX_ODDS, PCN
 from pyro_fnbg.core.moves.walk import ScaleState, Walk
 from pyro_fnbg.engines.fused.elementwise import compiled
 from pyro_fnbg.engines.fused.memory import Noise, Plan, Work
@@ -19,17 +20,28 @@ from pyro_fnbg.engines.fused.memory import Noise, Plan, Work
 __all__ = ["COMPILED_MOVES", "displace", "learn", "pack", "unpack"]
 
 # All of them learn one scale a block
-COMPILED_MOVES = (Walk,)
+COMPILED_MOVES = (Walk, PCN)
 
 Array = NDArray[Any]
 
 
-@compiled()
-def displace(plan: Plan, work: Work, noise: Noise, k: int) -> None:
-    """Find where sweep ``k`` would move each coordinate."""
+# Without fused multiply-adds, so that every engine proposes the same candidates, bit for bit
+@compiled(fastmath=False)
+def displace(plan: Plan, work: Work, position: Array, noise: Noise, k: int) -> None:
+    """Find where sweep ``k`` would move each coordinate; see ``PCN.displace``."""
     for block in range(len(plan.block_layers)):
+        scale, pull = noise.scales[block], 0.0
+        if plan.is_pcn[block]:
+            odds = min(scale / plan.block_spreads[block], MAX_ODDS)
+            rho = 1.0 / math.sqrt(1.0 + odds * odds)
+            scale, pull = odds * rho, (odds * rho) * (odds * rho) / (1.0 + rho)
         for c in range(plan.block_starts[block], plan.block_starts[block + 1]):
-            work.increments[c] = noise.scales[block] * noise.z[k, plan.coordinates[c]]
+            at = plan.coordinates[c]
+            step = scale * noise.z[k, at]
+            if plan.is_pcn[block]:
+                away = np.float64(position[at]) - plan.prior_locs[at]
+                step = scale * plan.prior_scales[at] * noise.z[k, at] - pull * away
+            work.increments[c] = step
 
 
 @compiled()
@@ -44,7 +56,8 @@ def pack(moves: JointMoves, adaptation: Sequence[MoveState]) -> NDArray[np.float
     chains = len(adaptation[0][0])
     scales = np.empty((chains, len(moves.of_block)))
     for move, (own,) in zip(moves.moves, adaptation, strict=True):
-        scales[:, move.blocks] = own
+        # As an array: NumPy takes a tensor of one number for that number
+        scales[:, move.blocks.numpy()] = own.numpy()
     return scales
 
 
