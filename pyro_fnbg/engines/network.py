@@ -227,7 +227,7 @@ def _check_names(net: Feedforward) -> None:
 
 def _messages(bound: BoundModel) -> dict[str, Any]:
     """Trace the model and return the messages of its sample sites."""
-    nodes = bound.trace().nodes
+    nodes = bound.prior_trace().nodes
     return {name: site for name, site in nodes.items() if site["type"] == "sample"}
 
 
