@@ -11,6 +11,8 @@ from typing import Any
 from pyro import poutine
 from torch import Tensor
 
+from pyro_fnbg.model.impossible import drawn_again
+
 __all__ = ["BoundModel", "Model", "running_again"]
 
 Model = Callable[..., Any]
@@ -42,6 +44,21 @@ class BoundModel:
     def trace(self) -> Any:
         """Run the model once, under the handlers that are in place, and return its trace."""
         return poutine.trace(self.model).get_trace(*self.args, **self.kwargs)
+
+    def prior_trace(self, is_scored: bool = False) -> Any:
+        """Trace a run whose latent sites are drawn, again where those drawn are impossible.
+
+        Args:
+            is_scored: Whether to compute the log density of every site, too.
+        """
+
+        def run() -> Any:
+            trace = self.trace()
+            if is_scored:
+                trace.compute_log_prob()
+            return trace
+
+        return drawn_again(run)
 
     def named_arguments(self) -> dict[str, Any]:
         """Give every argument its name; those that the model does not take have numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.distributions import Independent
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.step import BatchState
 from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.impossible import is_impossible
 from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.model.supports import (
     KnownSupport,
@@ -129,7 +131,9 @@ class ModelDensity:
     def __init__(self, bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> None:
         self._bound = bound
         self._layout, self._plan, self._supports = sites.layout, plan, sites.supports
+        # What the first evaluation was made of, and the same with NaN in place of every term
         self._shapes: dict[str, torch.Size] | None = None
+        self._impossible: dict[str, Tensor] = {}
         # Under names that no site has, or the terms of one of the two would be lost
         self._jacobians: dict[str, str] = {}
         for name in sites.constrain:
@@ -156,10 +160,22 @@ class ModelDensity:
     def site_terms(self, position: Tensor, rows: Tensor | None) -> dict[str, Tensor]:
         """Return every site's log density, unsummed, and the log Jacobians.
 
+        Where the model raises an error that says no more than that the position is impossible,
+        every term is NaN: such a candidate is rejected, and counted as one without a density.
+
         Raises:
             ValueError: If sites came, went or changed their shape since the first evaluation;
                 names them.
         """
+        try:
+            return self.possible_terms(position, rows)
+        except Exception as error:
+            if self._shapes is None or not is_impossible(error):
+                raise
+            return dict(self._impossible)
+
+    def possible_terms(self, position: Tensor, rows: Tensor | None) -> dict[str, Tensor]:
+        """Do what ``site_terms`` does, and let the model's errors through."""
         values = self._layout.split(position)
         jacobians = {}
         for name, bijection in self._constrain.items():
@@ -177,14 +193,18 @@ class ModelDensity:
                 f"latent sites {sorted(scorer.unseen)} were in the model at set-up and are not any "
                 "more: the set of latent sites must not depend on sampled values"
             )
-        self._check_structure(scorer.log_probs)
-        return scorer.log_probs | jacobians
+        terms = scorer.log_probs | jacobians
+        self._check_structure(terms)
+        return terms
 
-    def _check_structure(self, log_probs: dict[str, Tensor]) -> None:
+    def _check_structure(self, terms: dict[str, Tensor]) -> None:
         """Compare the scored sites and shapes with those of the first evaluation."""
-        shapes = {name: log_prob.shape for name, log_prob in log_probs.items()}
+        shapes = {name: term.shape for name, term in terms.items()}
         if self._shapes is None:
             self._shapes = shapes
+            self._impossible = {
+                name: term.new_tensor(math.nan).expand(term.shape) for name, term in terms.items()
+            }
         elif shapes != self._shapes:
             changed = sorted(
                 name

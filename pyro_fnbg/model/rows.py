@@ -27,7 +27,9 @@ def observed_in_plate(trace: Any, plate: str | None) -> Iterator[tuple[str, Any,
                     yield name, site, frame.dim
 
 
-def all_rows(bound: BoundModel, plate: str, size: int, num_rows: int) -> Iterator[tuple[Any, int]]:
+def all_rows(
+    bound: BoundModel, plate: str, size: int, num_rows: int, is_scored: bool = False
+) -> Iterator[tuple[Any, int]]:
     """Trace the model on all rows of a plate, ``num_rows`` at a time, in order.
 
     Yields:
@@ -37,7 +39,7 @@ def all_rows(bound: BoundModel, plate: str, size: int, num_rows: int) -> Iterato
     for start in range(0, size, num_rows):
         first = min(start, size - num_rows)
         with PlateRows(plate, torch.arange(first, first + num_rows)):
-            yield bound.trace(), start - first
+            yield bound.prior_trace(is_scored), start - first
 
 
 def observed_labels(bound: BoundModel, plan: BatchPlan) -> Tensor:
@@ -73,7 +75,7 @@ def observed_values(bound: BoundModel, plates: Mapping[str, DataPlate]) -> dict[
     """
     plate = next((plate for plate in plates.values() if plate.is_subsampled), None)
     if plate is None:
-        return _data(bound.trace())
+        return _data(bound.prior_trace())
     found: dict[str, Tensor] = {}
     pieces: dict[str, list[Tensor]] = {}
     axes: dict[str, int] = {}

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.layout import Layout, Site
 from pyro_fnbg.model.bound import BoundModel, running_again
+from pyro_fnbg.model.impossible import drawn_again
 from pyro_fnbg.model.supports import (
     KnownSupport,
     bijection_of,
@@ -133,7 +134,7 @@ def inspect_model(bound: BoundModel) -> ModelSites:
     """
     with _IndexSites() as index_sites:
         try:
-            trace = bound.trace()
+            trace = bound.prior_trace()
         except NotImplementedError as error:
             error.add_note(
                 f"at or after site {index_sites.last!r}: FNBG draws from the prior, to start and "
@@ -256,8 +257,9 @@ def prior_draws(
 ) -> Tensor:
     """Draw unconstrained positions from the prior, shape ``(num_draws, num_params)``.
 
-    Each run ends with the last latent site, so it costs no likelihood. The draws double as a check
-    that the structure of the model up to there does not depend on its values.
+    Each run ends with the last latent site, so it costs no likelihood, and is made again where the
+    sites drawn are impossible before that. The draws double as a check that the structure of the
+    model up to there does not depend on its values.
 
     Raises:
         ValueError: If the set of latent sites, the shape or the support of one changes between
@@ -269,18 +271,24 @@ def prior_draws(
     positions = torch.empty(
         num_draws, sites.layout.num_params, dtype=sites.layout.dtype, device=some.device
     )
-    for number in range(num_draws):
+
+    def drawn_sites() -> dict[str, tuple[Any, Tensor]]:
         latents = _LatentSites(shapes)
-        with running_again(), suppress(_AllSampled), plate_rows, latents:
+        with suppress(_AllSampled), plate_rows, latents:
             bound.run()
-        changed = sorted(latents.found.keys() ^ shapes.keys())
+        return latents.found
+
+    for number in range(num_draws):
+        with running_again():
+            found = drawn_again(drawn_sites)
+        changed = sorted(found.keys() ^ shapes.keys())
         if changed:
             raise ValueError(
                 f"the set of latent sites depends on sampled values: {changed} came or went "
                 "between two runs of the model; FNBG needs the same sites every time"
             )
         values = {}
-        for name, (fn, value) in latents.found.items():
+        for name, (fn, value) in found.items():
             check_support(name, sites.supports[name], fn)
             values[name] = sites.constrain[name].inv(value)
             if tuple(values[name].shape) != shapes[name]:

@@ -12,12 +12,11 @@ from torch import Tensor
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.model.impossible import MAX_TRIES, is_impossible
 from pyro_fnbg.model.sites import ModelSites, PlateRows
 from pyro_fnbg.model.supports import is_off_interval, sampled_support
 
 __all__ = ["check_mapping", "drawn_position", "given_position", "params_by_chain"]
-
-MAX_TRIES = 100
 
 
 def params_by_chain(
@@ -94,12 +93,18 @@ def given_position(
     position = sites.layout.flatten(
         {site.name: values[site.name].to(site.device) for site in sites.layout.sites}
     )
-    at_fault = _impossible_sites(density, position, rows)
+    advice = "give values of positive probability (in unconstrained space)"
+    try:
+        at_fault = _impossible_sites(density, position, rows)
+    except Exception as error:
+        if is_impossible(error):
+            raise ValueError(
+                f"initial_params={shown(dict(values))} are where the model cannot be evaluated "
+                f"({type(error).__name__}): {advice}"
+            ) from error
+        raise
     if at_fault:
-        raise ValueError(
-            f"initial_params have no finite log density at sites {at_fault}: "
-            "give values of positive probability (in unconstrained space)"
-        )
+        raise ValueError(f"initial_params have no finite log density at sites {at_fault}: {advice}")
     return position
 
 
@@ -114,9 +119,9 @@ def drawn_position(
     """Draw initial values until their log density on the first batch is finite.
 
     Raises:
-        ValueError: If none of 100 tries is; names the sites at fault in the last.
+        ValueError: If none of 100 tries is; names the sites at fault in the last, or the model's
+            error there.
     """
-    at_fault: list[str] = []
 
     def checked_strategy(site: Any) -> Tensor | None:
         value = init_strategy(site)
@@ -127,34 +132,48 @@ def drawn_position(
             )
         return value
 
+    at_fault: str
+    failure: Exception | None
     for _ in range(MAX_TRIES):
-        with plate_rows, InitMessenger(checked_strategy):
-            trace = bound.trace()
-        for name in sites.constrain:
-            fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
-            if is_off_interval(fn, value):
-                raise ValueError(
-                    f"init_strategy gave latent site {name!r} values outside its interval "
-                    f"{sampled_support(fn)}, got {value.tolist()}"
-                )
-        values = sites.unconstrain({n: trace.nodes[n]["value"] for n in sites.constrain})
-        for site in sites.layout.sites:
-            if tuple(values[site.name].shape) != site.shape:
-                raise ValueError(
-                    f"init_strategy gave latent site {site.name!r} the unconstrained shape "
-                    f"{tuple(values[site.name].shape)}, must be {site.shape}"
-                )
-        position = sites.layout.flatten(values)
-        at_fault = _impossible_sites(density, position, rows)
-        if not at_fault and bool(torch.isfinite(position).all()):
-            return position
+        try:
+            with plate_rows, InitMessenger(checked_strategy):
+                trace = bound.trace()
+            position = _traced_position(trace, sites)
+            names = _impossible_sites(density, position, rows)
+        except Exception as error:
+            if not is_impossible(error):
+                raise
+            at_fault, failure = f"the model raised {type(error).__name__}", error
+        else:
+            at_fault, failure = f"sites {names} had none", None
+            if not names and bool(torch.isfinite(position).all()):
+                return position
     raise ValueError(
-        f"no initial position with a finite log density in {MAX_TRIES} tries; in the last, sites "
-        f"{at_fault} had none: check the data and the priors, or give initial_params"
-    )
+        f"no initial position with a finite log density in {MAX_TRIES} tries; in the last, "
+        f"{at_fault}: check the data and the priors, or give initial_params"
+    ) from failure
+
+
+def _traced_position(trace: Any, sites: ModelSites) -> Tensor:
+    """Flatten the values that a strategy gave the latent sites of a trace, once they fit."""
+    for name in sites.constrain:
+        fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
+        if is_off_interval(fn, value):
+            raise ValueError(
+                f"init_strategy gave latent site {name!r} values outside its interval "
+                f"{sampled_support(fn)}, got {value.tolist()}"
+            )
+    values = sites.unconstrain({n: trace.nodes[n]["value"] for n in sites.constrain})
+    for site in sites.layout.sites:
+        if tuple(values[site.name].shape) != site.shape:
+            raise ValueError(
+                f"init_strategy gave latent site {site.name!r} the unconstrained shape "
+                f"{tuple(values[site.name].shape)}, must be {site.shape}"
+            )
+    return sites.layout.flatten(values)
 
 
 def _impossible_sites(density: ModelDensity, position: Tensor, rows: Tensor | None) -> list[str]:
     """Name the sites whose log density is not finite."""
-    terms = density.site_terms(position, rows)
+    terms = density.possible_terms(position, rows)
     return [name for name, term in terms.items() if not bool(torch.isfinite(term).all())]

@@ -588,8 +588,8 @@ _IN_TRACE = [
     _in_trace(
         "jacobian-dropped",
         "model.density",
-        "return scorer.log_probs | jacobians",
-        "return scorer.log_probs",
+        "terms = scorer.log_probs | jacobians",
+        "terms = scorer.log_probs",
         "tests/model/test_density.py::test_a_change_of_variables_integrates_to_one",
     ),
     _in_trace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import pyro
@@ -13,6 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.model.impossible import drawn_again
 from pyro_fnbg.model.sites import ModelSites
 
 __all__ = ["check_density"]
@@ -44,16 +46,19 @@ def check_density(
         ValueError: If observed data disappeared since the first run of the model, or a site's log
             density differs between two evaluations; names the sites.
     """
+    places = cycle(positions)
+    # First at a position where the model can be evaluated: that says what the terms are
+    first = drawn_again(lambda: density.possible_terms(next(places), rows))
+    lost = sorted(set(sites.observed) - set(first))
+    if lost:
+        raise ValueError(
+            f"sites {lost} came or went between two runs of the model: its sites must be the "
+            "same every time (a one-shot iterator as data is empty after the first run)"
+        )
     for position in positions[:NUM_POSITIONS]:
         before = _generators()
         terms = density.site_terms(position, rows)
         is_moved = before != _generators()
-        lost = sorted(set(sites.observed) - set(terms))
-        if lost:
-            raise ValueError(
-                f"sites {lost} came or went between two runs of the model: its sites must be the "
-                "same every time (a one-shot iterator as data is empty after the first run)"
-            )
         again = density.site_terms(position, rows)
         differing = [name for name in terms if not _agree(terms[name], again[name], is_moved)]
         if differing:

@@ -30,7 +30,7 @@ def check_observations(bound: BoundModel, sites: ModelSites) -> None:
             site, and what is allowed.
     """
     with running_again():
-        trace = bound.trace()
+        trace = bound.prior_trace()
     for name in sites.observed:
         # A site that is gone has used up its data; the log density is told of that
         if name in trace:

@@ -58,8 +58,7 @@ def _scores(
     try:
         # On one seed all runs draw the same parameters from the prior
         with seeded(0), pyro.validation_enabled(False), PlateRows(plan.plate, order):
-            trace = bound.trace()
-            trace.compute_log_prob()
+            trace = bound.prior_trace(is_scored=True)
     except Exception as error:
         # The model's own words stay; a batch that it cannot take shows in many ways
         error.add_note(f"FNBG ran the model on a batch: {advice}")
@@ -102,8 +101,7 @@ def check_no_broken_rows(bound: BoundModel, plan: BatchPlan, num_rows: int) -> N
     for _ in range(2):
         found: dict[str, list[Tensor]] = {}
         with pyro.validation_enabled(False):
-            for trace, known in all_rows(bound, plan.plate, plan.num_rows, num_rows):
-                trace.compute_log_prob()
+            for trace, known in all_rows(bound, plan.plate, plan.num_rows, num_rows, True):
                 for name, site, dim in observed_in_plate(trace, plan.plate):
                     is_nan = site["log_prob"].isnan().movedim(dim, 0).reshape(num_rows, -1).any(1)
                     found.setdefault(name, []).append(is_nan[known:])

@@ -1,0 +1,71 @@
+"""Errors of a model by which the values of its latent sites have probability zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch.distributions import Distribution
+
+__all__ = ["MAX_TRIES", "drawn_again", "is_impossible"]
+
+# Draws from the prior, at most, until the model can be evaluated at one
+MAX_TRIES = 100
+# A matrix that is no covariance or is singular, or a factorisation that does not converge. Pyro's
+# HMC and NUTS give probability zero where torch raises so; NumPy's is that of models in NumPy.
+_LINEAR_ALGEBRA = (torch.linalg.LinAlgError, np.linalg.LinAlgError)  # type: ignore[attr-defined]
+
+Result = TypeVar("Result")
+
+
+def is_impossible(error: Exception) -> bool:
+    """Whether an error says no more than that a model has no density at some values.
+
+    That is a linear-algebra error, and the one by which PyTorch's validation refuses the parameters
+    of a distribution, which models ask for by ``validate_args=True``; Pyro's distributions use the
+    same. Anything else is a bug in the model, of whatever type, and must reach its author.
+
+    Example:
+        >>> is_impossible(torch.linalg.LinAlgError("the input is not positive-definite"))
+        True
+        >>> is_impossible(RuntimeError("shapes cannot be multiplied"))
+        False
+    """
+    return isinstance(error, _LINEAR_ALGEBRA) or _refuses_parameters(error)
+
+
+def _refuses_parameters(error: Exception) -> bool:
+    """Tell PyTorch's refusal by its words and by who raised it: the words alone may be anyone's."""
+    if type(error) is not ValueError or not str(error).startswith("Expected parameter "):
+        return False
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or place.tb_frame.f_code.co_name != "__init__":
+        return False
+    return isinstance(place.tb_frame.f_locals.get("self"), Distribution)
+
+
+def drawn_again(run: Callable[[], Result]) -> Result:
+    """Run a model that draws its latent sites until it draws possible ones.
+
+    Raises:
+        Exception: The model's own error, if it is none of those, or if no try is possible.
+    """
+    for _ in range(MAX_TRIES - 1):
+        try:
+            return run()
+        except Exception as error:
+            if not is_impossible(error):
+                raise
+    try:
+        return run()
+    except Exception as error:
+        if is_impossible(error):
+            error.add_note(
+                f"so it was at each of {MAX_TRIES} draws of the latent sites: the model cannot be "
+                "evaluated where its prior is"
+            )
+        raise
