@@ -20,7 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.noise import ChainKey, sweep_noise
-from pyro_fnbg.engines import compiled, fused, memory
+from pyro_fnbg.engines.fused import compiled, engine, memory
 from pyro_fnbg.engines.fused.elementwise import (
     _exp,
     _log,
@@ -394,22 +394,22 @@ def test_arguments_are_left_as_they_are():
 
 
 def test_a_long_compilation_says_so_and_a_short_one_does_not(monkeypatch, capsys):
-    monkeypatch.setattr(fused, "PATIENCE", 0.05)
-    with fused._message_while_compiling("torch.float32"):
+    monkeypatch.setattr(engine, "PATIENCE", 0.05)
+    with engine._message_while_compiling("torch.float32"):
         time.sleep(0.5)
     found = capsys.readouterr()
     assert found.out == ""
     assert found.err.startswith("pyro_fnbg: compiling the fused engine for torch.float32")
     assert found.err.count("\n") == 1
-    with fused._message_while_compiling("torch.float32"):
+    with engine._message_while_compiling("torch.float32"):
         pass
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
 
 
 def test_the_message_is_given_up_if_compilation_fails(monkeypatch, capsys):
-    monkeypatch.setattr(fused, "PATIENCE", 0.05)
-    with pytest.raises(ZeroDivisionError), fused._message_while_compiling("torch.float32"):
+    monkeypatch.setattr(engine, "PATIENCE", 0.05)
+    with pytest.raises(ZeroDivisionError), engine._message_while_compiling("torch.float32"):
         raise ZeroDivisionError
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
