@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.compiling import warn_if_not_kept
 from pyro_fnbg.core.tuning import Tuning
 from pyro_fnbg.engines.base import SweepResults
 from pyro_fnbg.engines.fused.compiled import run_sweeps
@@ -30,7 +31,7 @@ class FusedEngine:
     The same decisions as the other engines from the same noise; in single precision, log ratios
     agree up to rounding. Calls on several threads run side by side, and a chain's results are the
     same bit for bit whatever runs beside it. The first use compiles for some seconds, and says so;
-    later processes find the result on disk.
+    later processes find the result on disk, and where it cannot be kept there, a warning says that.
 
     Args:
         network: What the model computes.
@@ -54,6 +55,7 @@ class FusedEngine:
         self._works: list[Work] = []
         self.moved_rows = torch.empty(0)
         nothing = torch.empty(1, 0, len(network.prior_locs), dtype=torch.float64)
+        warn_if_not_kept(run_sweeps)
         with _message_while_compiling(str(dtype)):
             self.sweeps(
                 nothing.new_zeros(1, nothing.shape[-1]).to(dtype),
@@ -124,9 +126,7 @@ class FusedEngine:
 @contextmanager
 def _message_while_compiling(dtype: str) -> Iterator[None]:
     """Say that the sweep is being compiled, where it was not found on disk."""
-    message = (
-        f"pyro_fnbg: compiling the fused engine for {dtype}, once for this machine (about 20 s)"
-    )
+    message = f"pyro_fnbg: compiling the fused engine for {dtype} (about 20 s)"
     timer = threading.Timer(PATIENCE, print, [message], {"file": sys.stderr, "flush": True})
     timer.start()
     try:
