@@ -6,6 +6,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from pyro_fnbg.core.compiling import kept_on_disk
+
 __all__ = ["deal", "permutations", "systematic_sample"]
 
 
@@ -26,7 +28,8 @@ def permutations(rng: np.random.Generator, count: int, size: int) -> NDArray[np.
     return orders
 
 
-@numba.njit(cache=True, nogil=True)
+@kept_on_disk
+@numba.njit(nogil=True)
 def _shuffle(orders: NDArray[np.int64], words: NDArray[np.uint64]) -> None:
     """Write permutations (Fisher and Yates), with 64 random bits for each exchange."""
     half = np.uint64(32)
@@ -43,7 +46,8 @@ def _shuffle(orders: NDArray[np.int64], words: NDArray[np.uint64]) -> None:
             order[last], order[other] = order[other], order[last]
 
 
-@numba.njit(cache=True, nogil=True)
+@kept_on_disk
+@numba.njit(nogil=True)
 def systematic_sample(
     probs: NDArray[np.float64], order: NDArray[np.int64], uniform: float, count: int
 ) -> NDArray[np.int64]:
@@ -73,7 +77,8 @@ def systematic_sample(
     return chosen
 
 
-@numba.njit(cache=True, nogil=True)
+@kept_on_disk
+@numba.njit(nogil=True)
 def deal(
     rows: NDArray[np.int64],
     starts: NDArray[np.int64],

@@ -21,7 +21,7 @@ class NotNormal(ValueError):
 
 def sample_sites(bound: BoundModel) -> dict[str, Any]:
     """Run the model from its prior and return its sample sites by name."""
-    nodes = bound.trace().nodes
+    nodes = bound.prior_trace().nodes
     return {name: site for name, site in nodes.items() if site["type"] == "sample"}
 
 

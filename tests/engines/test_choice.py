@@ -8,7 +8,7 @@ from pyro.infer import MCMC
 from pyro.nn import PyroModule, PyroSample
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
-from pyro_fnbg.engines.choice import _blocks_by_layer
+from pyro_fnbg.engines.choice import FAST, _blocks_by_layer
 from pyro_fnbg.engines.network import read_network
 from pyro_fnbg.model.bound import BoundModel
 
@@ -314,15 +314,127 @@ def test_a_wrong_statement_is_an_error_that_says_what_differs(engine, model, x, 
     found = re.fullmatch(
         r"engine '(\w+)' and the model disagree: for a candidate of block 'layer\d\.node\d' the "
         r"model's log prior changes by (\S+) and its log likelihood by (\S+), but the engine's log "
-        r"ratio is (\S+): the model's feedforward\(\) must state what the model computes \(inputs, "
-        r"layers, activations, likelihood, observation_scale\); engine='trace' needs no statement",
+        r"ratio is (\S+), off by (\S+): the model's feedforward\(\) must state what the model "
+        r"computes \(inputs, layers, activations, likelihood, observation_scale\); engine='trace' "
+        r"needs no statement",
         str(info.value).replace("hidden.", "layer1.").replace("out.", "layer2."),
     )
     assert found, str(info.value)
     assert found[1] == ("fused" if engine == "auto" else engine)
-    prior, likelihood, ratio = map(float, found.groups()[1:])
-    assert abs(prior + likelihood - ratio) > 1e-4
+    prior, likelihood, ratio, off = map(float, found.groups()[1:])
+    assert abs(off) > 1e-4
+    # Six digits of each are shown, and three of the difference
+    shown = 1e-5 * (abs(prior) + abs(likelihood) + abs(ratio)) + 1e-2 * abs(off)
+    assert off == pytest.approx(ratio - prior - likelihood, abs=shown)
     assert chosen(model, x, y, engine="trace")[0] == "trace"
+
+
+# --- How far apart is too far ------------------------------------------------------------------
+
+
+def stretched(share):
+    """A network whose logits are larger than it states, by a share."""
+
+    class Stretched(BayesianMLP):
+        def forward(self, parameters, x):
+            return (1 + share) * super().forward(parameters, x)
+
+    return Stretched([3, 2, 1], prior_scale=2.0, likelihood="bernoulli")
+
+
+@pytest.mark.parametrize("engine", ["fused", "feedforward"])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "share"),
+    [
+        (torch.float64, 40, 1e-8),
+        (torch.float64, 20_000, 3e-9),
+        (torch.float32, 40, 1e-3),
+        (torch.float32, 20_000, 3e-4),
+    ],
+)
+def test_smallest_disagreements_that_are_seen(dtype, rows, share, engine):
+    """As shares of the logits; a hundredth of them is taken for rounding."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(rows, 3, generator=generator, dtype=torch.float64).to(dtype)
+    y = (torch.rand(rows, generator=generator) < torch.sigmoid(x[:, 0])).to(dtype)
+    with pytest.raises(ValueError, match="and the model disagree"):
+        chosen(stretched(share), x, y, engine=engine)
+    assert chosen(stretched(share / 100), x, y, engine=engine)[0] == engine
+
+
+CERTAIN = {
+    "bernoulli, -9": BayesianMLP([1, 1], bias_prior_loc=-9.0, likelihood="bernoulli"),
+    "bernoulli, -6": BayesianMLP([1, 1], bias_prior_loc=-6.0, likelihood="bernoulli"),
+    "categorical": BayesianMLP([1, 2], prior_scale=8.0),
+}
+
+
+@pytest.mark.parametrize("model", CERTAIN.values(), ids=CERTAIN)
+@pytest.mark.parametrize("engine", ["fused", "feedforward"])
+def test_many_equal_rows_of_a_certain_class_are_no_disagreement(engine, model):
+    """In single precision their rounding adds up, torch's own as much as the engine's."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 2, (60_000, 1), generator=generator).float()
+    y = (torch.rand(60_000, generator=generator) < 1e-4).float()
+    for seed in range(8):
+        pyro.set_rng_seed(seed)
+        kernel = FNBG(model, engine=engine)
+        kernel.setup(500, x, y)
+        assert kernel.engine == engine
+
+
+# --- Where the statement is the package's own --------------------------------------------------
+
+
+def inaccurate(name, off):
+    """An engine's class, but its log ratios are off."""
+
+    class Inaccurate(FAST[name]):
+        def sweeps(self, *args):
+            results = super().sweeps(*args)
+            return results._replace(log_ratios=results.log_ratios + off)
+
+    return Inaccurate
+
+
+REPORTED = (
+    "engine '{}' and the model disagree: for a candidate of block 'layer1.node1' the model's log "
+    r"prior changes by \S+ and its log likelihood by \S+, but the engine's log ratio is \S+, off "
+    "by {}: the engine is inaccurate here, your model is not wrong; please report it; {}$"
+)
+
+
+def test_auto_goes_on_where_an_engine_is_inaccurate_for_a_network_of_the_package(monkeypatch):
+    monkeypatch.setitem(FAST, "fused", inaccurate("fused", 0.25))
+    model = BayesianMLP([3, 2, 2])
+    with pytest.warns(UserWarning, match=REPORTED.format("fused", "0.25", "the next .*")):
+        found, reason = chosen(model, X, Y)
+    assert found == "feedforward"
+    assert reason.startswith("the fastest that applies (not a faster one: engine 'fused' and the m")
+    monkeypatch.setitem(FAST, "feedforward", inaccurate("feedforward", -0.5))
+    with pytest.warns(UserWarning, match="the next engine is tried") as warned:
+        found, reason = chosen(model, X, Y)
+    assert [str(one.message).partition(" and")[0] for one in warned] == [
+        "engine 'fused'",
+        "engine 'feedforward'",
+    ]
+    assert found == "trace"
+    assert reason.startswith("the model itself is run: engine 'feedforward' and the model disagree")
+
+
+@pytest.mark.parametrize("engine", ["fused", "feedforward"])
+def test_an_inaccurate_engine_asked_for_by_name_is_refused(engine, monkeypatch):
+    monkeypatch.setitem(FAST, engine, inaccurate(engine, 0.25))
+    ending = "engine='auto' goes on to the next engine"
+    with pytest.raises(ValueError, match=REPORTED.format(engine, "0.25", ending)):
+        chosen(BayesianMLP([3, 2, 2]), X, Y, engine=engine)
+
+
+def test_a_subclass_is_to_blame_itself(monkeypatch):
+    """It may compute something else than the method that it inherits states."""
+    monkeypatch.setitem(FAST, "fused", inaccurate("fused", 0.25))
+    with pytest.raises(ValueError, match=r"off by 0\.25: the model's feedforward\(\) must state"):
+        chosen(stretched(0.0), X, Y)
 
 
 class WithFactor(BayesianMLP):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyro_fnbg.core.compiling import kept_on_disk
 from pyro_fnbg.engines.fused.elementwise import compiled, log_likelihood, sum_of_changes, total_of
 from pyro_fnbg.engines.fused.layers import observation_scale, read_inputs, renew
 from pyro_fnbg.engines.fused.memory import (
@@ -152,7 +153,8 @@ def _cached_by(sources: str) -> Callable[..., None]:
     sources of all that is compiled enter by the closure.
     """
 
-    @compiled(cache=True, nogil=True, no_cpython_wrapper=False)
+    @kept_on_disk
+    @compiled(nogil=True, no_cpython_wrapper=False)
     def run_sweeps(
         plan: Plan, data: Data, work: Work, position: Array, noise: Noise, results: Results
     ) -> None:

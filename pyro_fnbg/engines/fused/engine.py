@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.compiling import warn_if_not_kept
 from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
@@ -31,7 +32,7 @@ class FusedEngine(Engine):
     The same decisions as the other engines from the same noise; in single precision, log ratios
     agree up to rounding. Calls on several threads run side by side, and a chain's results are the
     same bit for bit whatever runs beside it. The first use compiles for some seconds, and says so;
-    later processes find the result on disk.
+    later processes find the result on disk, and where it cannot be kept there, a warning says that.
 
     Args:
         network: What the model computes.
@@ -59,6 +60,7 @@ class FusedEngine(Engine):
         self.moved_rows = torch.empty(0)
         # No sweeps at all: they are compiled by that
         nothing = torch.empty(1, 0, partition.num_params, dtype=torch.float64)
+        warn_if_not_kept(run_sweeps)
         with _message_while_compiling(str(dtype)):
             self.run(
                 SweepInputs(
@@ -135,9 +137,7 @@ class FusedEngine(Engine):
 @contextmanager
 def _message_while_compiling(dtype: str) -> Iterator[None]:
     """Say that the sweep is being compiled, where it was not found on disk."""
-    message = (
-        f"pyro_fnbg: compiling the fused engine for {dtype}, once for this machine (about 20 s)"
-    )
+    message = f"pyro_fnbg: compiling the fused engine for {dtype} (about 20 s)"
     timer = threading.Timer(PATIENCE, print, [message], {"file": sys.stderr, "flush": True})
     timer.start()
     try:
