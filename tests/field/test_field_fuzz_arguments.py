@@ -117,42 +117,22 @@ def test_more_draws_than_memory_holds_are_refused_by_name(finished):
 
 # --- What does not fit the model ----------------------------------------------------------------
 
-scales_in_single = st.one_of(
-    st.floats(1e-300, 1e-12), st.floats(1e20, 1e300), st.sampled_from([1e-320, 1e-50, 1e39, 1e300])
-)
 UNFIT = {
-    "batch_size": st.integers(7, 2**62),
-    "batch_plate": st.text(max_size=4).filter(lambda name: name != "data"),
-    "parts": st.one_of(
-        st.integers(4, 2**62),
-        st.dictionaries(st.integers(3, 2**62), st.integers(1, 3), min_size=1, max_size=2),
-        st.dictionaries(st.sampled_from([1, 2]), st.integers(4, 9), min_size=1),
-    ),
-    "thin": st.integers(2**27, 2**62),
-    "proposal_scale": st.one_of(
-        scales_in_single,
-        st.lists(st.floats(0.1, 1.0), min_size=3, max_size=5),
-        st.lists(scales_in_single, min_size=2, max_size=2),
-        st.just([0.5]),
-    ),
+    "batch_size": (7, 10**6),
+    "batch_plate": ("rows", ""),
+    "parts": (4, 10**6, {3: 1}, {1: 4}, {2: 9}),
+    "thin": (2**27,),
+    "proposal_scale": ([0.5], [0.1, 0.2, 0.3]),
 }
 
 
-@pytest.mark.parametrize("argument", UNFIT)
-@given(data=st.data())
-@settings(max_examples=6)
-def test_what_does_not_fit_the_model_is_refused_before_the_first_sweep(argument, data):
-    value = data.draw(UNFIT[argument])
+@pytest.mark.parametrize(("argument", "value"), each(UNFIT))
+def test_what_does_not_fit_the_model_is_refused_before_the_first_sweep(argument, value):
     kernel = FNBG(MODEL, **{argument: value})
-    name = "parts" if argument == "parts" else argument
-    shown = value
-    if argument == "proposal_scale" and isinstance(value, float | list):
-        scales = value if isinstance(value, list) else [value]
-        shown = f"({scales[0]:.4g})" if len(scales) in (1, 2) and scales != [0.5] else value
-    if argument == "parts" and isinstance(value, dict):
-        shown = {key: entry if key in (1, 2) else key for key, entry in value.items()}
+    # A layer that there is not is shown without its number of parts
+    shown = 3 if value == {3: 1} else value
     with pyro.validation_enabled(False):
-        assert_refused(name, shown, lambda: kernel.setup(2, X, Y))
+        assert_refused(argument, shown, lambda: kernel.setup(2, X, Y))
 
 
 # --- What is allowed ----------------------------------------------------------------------------

@@ -593,6 +593,14 @@ _IN_TRACE = [
         "tests/model/test_density.py::test_a_change_of_variables_integrates_to_one",
     ),
     _in_trace(
+        "impossible-candidate-taken-for-the-best",
+        "model.density",
+        "term.new_tensor(math.nan)",
+        "term.new_tensor(0.0)",
+        "tests/field/test_field_impossible.py::"
+        "test_a_candidate_at_which_the_model_cannot_be_evaluated_has_probability_zero[cholesky-ours]",
+    ),
+    _in_trace(
         "noise-shared-between-chains",
         "engines.trace",
         "z[chain]",
