@@ -10,7 +10,6 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -25,7 +24,6 @@ __all__ = [
     "check_names",
     "checks_done",
     "is_count",
-    "is_dense",
     "is_list",
     "shown",
 ]
@@ -158,8 +156,3 @@ def as_reals(value: object) -> NDArray[np.float64] | None:
     except ValueError:  # rows of several lengths
         return None
     return array.astype(np.float64) if array.dtype.kind in "biuf" else None
-
-
-def is_dense(value: Tensor) -> bool:
-    """Whether a tensor has its numbers in memory, one after the other."""
-    return value.layout is torch.strided and not value.is_meta and not value.is_quantized

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch.distributions import Distribution
 
 __all__ = ["MAX_TRIES", "drawn_again", "is_impossible"]
 
@@ -33,19 +32,9 @@ def is_impossible(error: Exception) -> bool:
         >>> is_impossible(RuntimeError("shapes cannot be multiplied"))
         False
     """
-    return isinstance(error, _LINEAR_ALGEBRA) or _refuses_parameters(error)
-
-
-def _refuses_parameters(error: Exception) -> bool:
-    """Tell PyTorch's refusal by its words and by who raised it: the words alone may be anyone's."""
-    if type(error) is not ValueError or not str(error).startswith("Expected parameter "):
-        return False
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    if place is None or place.tb_frame.f_code.co_name != "__init__":
-        return False
-    return isinstance(place.tb_frame.f_locals.get("self"), Distribution)
+    words = str(error)
+    is_refused = words.startswith("Expected parameter ") and "but found invalid values" in words
+    return isinstance(error, _LINEAR_ALGEBRA) or (type(error) is ValueError and is_refused)
 
 
 def drawn_again(run: Callable[[], Result]) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.core.checks import check_names, shown
@@ -60,6 +61,6 @@ def dataset(
         )
     labels = {dim: coords.get(dim, range(size)) for dim, size in sizes.items()}
     for dim, size in sizes.items():
-        if len(labels[dim]) != size:
+        if np.shape(labels[dim]) != (size,):
             raise ValueError(f"coords[{dim!r}] must have {size} labels, got {shown(labels[dim])}")
     return xr.Dataset(variables, coords={dim: list(values) for dim, values in labels.items()})
