@@ -7,15 +7,17 @@ from the same state.
 
 from typing import NamedTuple
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_fnbg import BayesianMLP, Block, Partition
+from pyro_fnbg import BayesianMLP, Block, Feedforward, Partition
 from support.engines import (
     FAST,
     TOLERANCES,
     assert_as_model,
+    assert_as_trace,
     assert_decides_both_ways,
     assert_identical,
     assert_same,
@@ -203,6 +205,40 @@ def test_skipping_rows_that_do_not_move_changes_nothing(saturated):
     assert moved.double().mean() < ROWS / 2
     assert torch.equal(skipping.positions, following.positions)
     torch.testing.assert_close(skipping.log_ratios, following.log_ratios, rtol=0.0, atol=1e-9)
+
+
+class Unbiased:
+    """Layers with and without biases: the names given, of the three."""
+
+    def __init__(self, *biased):
+        self.biased = biased
+
+    def __call__(self, x, y):
+        values = x
+        for layer, fan_in, fan_out in (("a", 3, 4), ("b", 4, 5), ("c", 5, 2)):
+            prior = dist.Normal(x.new_zeros(fan_out, fan_in), 1.5).to_event(2)
+            values = values @ pyro.sample(f"{layer}.weight", prior).mT
+            if layer in self.biased:
+                prior = dist.Normal(x.new_ones(fan_out), 0.5).to_event(1)
+                values = values + pyro.sample(f"{layer}.bias", prior)
+            values = values if layer == "c" else values.tanh()
+        with pyro.plate("data", len(x)):
+            logits = pyro.subsample(values, event_dim=1)
+            pyro.sample("y", dist.Categorical(logits=logits), obs=pyro.subsample(y, event_dim=0))
+
+    def feedforward(self, x, y):
+        return Feedforward(x, ["a", "b", "c"], ["tanh", "tanh"], "categorical")
+
+
+@pytest.mark.parametrize("blocks", ["node", "layer", "site"])
+@pytest.mark.parametrize("biased", [(), ("a",), ("b",), ("c",), ("a", "c")])
+def test_layers_without_biases(biased, blocks):
+    x, y = torch.randn(20, 3, dtype=torch.float64), torch.randint(0, 2, (20,))
+    run = start("trace", Unbiased(*biased), x, y, blocks=blocks, batch_size=9)
+    for engine in FAST:
+        fast = past_the_check(run, engine)
+        record = assert_as_trace(fast, make_inputs(fast, 1, 20, scale=0.4))
+        assert_decides_both_ways(record.accepted, 0.02)
 
 
 # --- Chains and calls ----------------------------------------------------------------------------
