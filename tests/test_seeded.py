@@ -7,16 +7,22 @@ themselves are compared, sweep by sweep and in double precision.
 import math
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 
-from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
-from pyro_fnbg.core.noise import ChainKey, sweep_noise
-from pyro_fnbg.engines.choice import FAST
-from pyro_fnbg.engines.network import read_network
-from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg import BayesianMLP, Block, Partition
+from support.engines import (
+    FAST,
+    assert_as_trace,
+    assert_decides_both_ways,
+    assert_identical,
+    go_on,
+    make_inputs,
+    past_the_check,
+    run_on,
+    start,
+)
 
 ROWS, BATCH = 60, 25
 CHAINS, CALLS, SWEEPS = 2, 5, 6  # sweeps of a call
@@ -47,76 +53,50 @@ CASES = {
 }
 
 
-class Setup:
-    """A case, the engine of a name for it, and the model itself to compare with."""
+def set_up(case, engine):
+    """Give a case on random data an engine that was not checked."""
+    widths, structure, options = CASES[case]
+    model = BayesianMLP(widths, **{"prior_scale": 1.5, **structure})
+    x = torch.randn(ROWS, widths[0], dtype=torch.float64)
+    y = torch.randint(0, max(2, widths[-1]), (ROWS,))
+    if structure["likelihood"] == "normal":
+        y = y + 0.1 * torch.randn(ROWS, dtype=torch.float64)
+    return past_the_check(start("trace", model, x, y, batch_size=BATCH, **options), engine)
 
-    def __init__(self, name, case):
-        widths, structure, options = CASES[case]
-        pyro.set_rng_seed(5)
-        model = BayesianMLP(widths, **{"prior_scale": 1.5, **structure})
-        x = torch.randn(ROWS, widths[0], dtype=torch.float64)
-        y = torch.randint(0, max(2, widths[-1]), (ROWS,))
-        if structure["likelihood"] == "normal":
-            y = y + 0.1 * torch.randn(ROWS, dtype=torch.float64)
-        kernel = FNBG(model, engine="trace", batch_size=BATCH, **options)
-        kernel.setup(0, x, y)
-        run = kernel._running()
-        network = read_network(BoundModel(model, (x, y)), run.sites, run.plan)
-        self.trace, self.engine = run.engine, FAST[name](network, run.partition)
-        self.size = len(run.position), run.partition.num_blocks
-        self.positions = run.position + 0.3 * torch.randn(CHAINS, self.size[0]).double()
-        self.scales = run.scales * torch.tensor([[0.3], [0.5]])
 
-    def noise(self, call):
-        """Batches and noise of one call, in the order of ``Engine.sweeps``."""
-        drawn = [
-            sweep_noise(ChainKey(5, chain), sweep, *self.size)
-            for chain in range(CHAINS)
-            for sweep in range(SWEEPS * call, SWEEPS * (call + 1))
-        ]
-        parts = (
-            torch.stack([torch.randperm(ROWS)[:BATCH] for _ in drawn]),
-            torch.stack([noise.z for noise in drawn]),
-            torch.stack([noise.log_u for noise in drawn]),
-        )
-        return [part.unflatten(0, (CHAINS, SWEEPS)) for part in parts]
+def next_call(run, call):
+    """Draw batches and noise of one call; steps are as wide as set-up suggests, times 0.4."""
+    scale = 0.4 * float(run.chain.adaptation[0].scales.mean())
+    return make_inputs(run, CHAINS, SWEEPS, scale=scale, spread=0.3, first=SWEEPS * call, seed=5)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", FAST)
 def test_sweeps_are_those_of_the_model(name, case):
     """Decisions, positions, ratios and densities of two chains, every sweep on its own batch."""
-    setup = Setup(name, case)
-    positions, rates = setup.positions, []
-    with pyro.validation_enabled(False):
-        for call in range(CALLS):
-            noise = setup.noise(call)
-            expected = setup.trace.sweeps(positions, *noise, setup.scales)
-            found = setup.engine.sweeps(positions, *noise, setup.scales)
-            assert torch.equal(found.accepted, expected.accepted)
-            assert torch.equal(found.positions, expected.positions)
-            # Rounding of sums of at most some hundred terms of size up to about a thousand
-            assert torch.allclose(found.log_ratios, expected.log_ratios, rtol=1e-9, atol=1e-9)
-            assert torch.allclose(found.log_densities, expected.log_densities, rtol=1e-9)
-            rates.append(expected.accepted.double().mean((1, 2)))
-            positions = expected.positions[:, -1]
-    rates = torch.stack(rates).mean(0)
-    assert ((rates > 0.05) & (rates < 0.95)).all(), f"decisions of one kind only: {rates}"
+    run = set_up(case, name)
+    inputs, accepted = next_call(run, 0), []
+    for call in range(CALLS):
+        # Rounding of sums of at most some hundred terms of size up to about a thousand
+        record = assert_as_trace(run, inputs)
+        accepted.append(record.accepted)
+        here = go_on(inputs, record)
+        inputs = next_call(run, call + 1)._replace(positions=here.positions)
+    for chain in torch.stack(accepted, 1):
+        assert_decides_both_ways(chain)
 
 
 def test_fused_calls_work_in_memory_of_their_own():
     """Calls run on threads side by side: what one writes, no other may read."""
-    setup = Setup("fused", "deep")
-    noise = setup.noise(0)
-    setup.engine._works.clear()  # that of set-up is too small to be lent again
-    expected = setup.engine.sweeps(setup.positions, *noise, setup.scales)
-    with setup.engine._work(BATCH) as one, setup.engine._work(BATCH) as other:
+    run = set_up("deep", "fused")
+    engine, inputs = run.problem.engine, next_call(run, 0)
+    engine._works.clear()  # that of set-up is too small to be lent again
+    expected = run_on(run, inputs)
+    with engine._work(BATCH) as one, engine._work(BATCH) as other:
         for mine, its in zip(one, other, strict=True):
             assert not np.shares_memory(mine, its)
         for work in (one, other):
             work.log_lik.fill(math.nan)
             work.pre.fill(math.nan)
     # and what an earlier call left there plays no part
-    again = setup.engine.sweeps(setup.positions, *noise, setup.scales)
-    for before, after in zip(expected, again, strict=True):
-        assert torch.equal(before, after)
+    assert_identical(run_on(run, inputs), expected)

@@ -5,10 +5,10 @@ import torch
 
 from pyro_fnbg.core.step import (
     TILE,
-    ChainState,
+    BatchState,
+    Proposal,
     accept_prob,
     block_step,
-    increments,
     log_accept_ratio,
     proposals,
     sweep,
@@ -27,7 +27,7 @@ def step(start, index, increment, log_u, density):
 
 
 def standard_normal(position):
-    return ChainState(position, -0.5 * position.double().square())
+    return BatchState(position, -0.5 * position.double().square())
 
 
 INF, NAN = math.inf, math.nan
@@ -82,7 +82,7 @@ def test_accept_prob():
 @pytest.mark.parametrize("refused", [-INF, NAN, INF])
 def test_candidates_without_a_finite_density_are_never_accepted(refused):
     def density(position):
-        return ChainState(position, torch.where(position.double() > 0.5, refused, 0.0))
+        return BatchState(position, torch.where(position.double() > 0.5, refused, 0.0))
 
     start = density(torch.zeros(1))
     chosen, ratio, accepted = step(start, [0], [1.0], -1e300, density)
@@ -111,6 +111,29 @@ def test_acceptance_is_strictly_below_the_ratio():
     assert step(start, [0], [1.0], below, standard_normal)[2]
 
 
+@pytest.mark.parametrize(("correction", "is_accepted"), [(0.4, False), (0.6, True)])
+def test_a_proposal_that_is_not_symmetric_is_corrected(correction, is_accepted):
+    """The ratio, and not the threshold, takes the correction."""
+    start = standard_normal(torch.zeros(1))
+    candidate = standard_normal(torch.ones(1))
+    proposal = Proposal(candidate, candidate.log_terms, start.log_terms)
+    log_u = torch.tensor(0.0, dtype=torch.float64)
+    chosen, ratio, accepted = block_step(start, proposal, log_u, torch.tensor(correction))
+    assert ratio.item() == pytest.approx(correction - 0.5)
+    assert bool(accepted) is is_accepted
+    assert chosen.position.item() == float(is_accepted)
+
+
+@pytest.mark.parametrize("refused", [-INF, NAN])
+def test_no_correction_makes_a_candidate_without_a_finite_density_acceptable(refused):
+    start = standard_normal(torch.zeros(1))
+    proposal = Proposal(start, torch.full((1,), refused), start.log_terms)
+    log_u, correction = terms(-1e300, 1e300)
+    _, ratio, accepted = block_step(start, proposal, log_u, correction)
+    assert not accepted
+    assert ratio.item() == pytest.approx(refused, nan_ok=True)
+
+
 def test_the_sweep_evaluates_the_current_position_first():
     evaluated = []
 
@@ -119,25 +142,20 @@ def test_the_sweep_evaluates_the_current_position_first():
         return standard_normal(position)
 
     blocks = [torch.tensor([0]), torch.tensor([1])]
-    never = torch.tensor([INF, INF])
     propose = proposals(density, blocks, torch.ones(2))
-    state, info = sweep(torch.tensor([1.0, 2.0]), density, propose, never)
+
+    def never(state, block):
+        return block_step(state, propose(state, block), torch.tensor(INF))
+
+    state, info = sweep(torch.tensor([1.0, 2.0]), density, never, 2)
     assert evaluated == [[1.0, 2.0], [2.0, 2.0], [1.0, 3.0]]
     assert state.position.tolist() == [1.0, 2.0]
     assert info.accepted.tolist() == [False, False]
 
 
-def test_increments_are_scaled_in_double_precision_then_cast():
-    z = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
-    scales = torch.tensor([0.7, 1.3], dtype=torch.float64)
-    moved = increments(z, scales, torch.tensor([0, 1, 0]), torch.float32)
-    assert moved.dtype == torch.float32
-    assert torch.equal(moved, torch.tensor([0.07, 0.26, 0.21], dtype=torch.float64).float())
-
-
 def test_states_are_tuples_that_cannot_be_edited():
     with pytest.raises(AttributeError):
-        ChainState(torch.zeros(1), torch.zeros(1)).position = torch.ones(1)
+        BatchState(torch.zeros(1), torch.zeros(1)).position = torch.ones(1)
 
 
 def test_chains_decide_for_themselves():
@@ -149,7 +167,11 @@ def test_chains_decide_for_themselves():
 
     def run(position, move, log_u):
         propose = proposals(standard_normal, blocks, move)
-        return sweep(position, standard_normal, propose, log_u)
+
+        def decide(state, block):
+            return block_step(state, propose(state, block), log_u[..., block])
+
+        return sweep(position, standard_normal, decide, 2)
 
     together, info = run(positions, moves, log_u)
     assert 0 < int(info.accepted.sum()) < 6

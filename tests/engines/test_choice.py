@@ -10,10 +10,20 @@ from pyro.nn import PyroModule, PyroSample
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.engines.choice import FAST, _blocks_by_layer
 from pyro_fnbg.engines.network import read_network
-from pyro_fnbg.model.bound import BoundModel
+from support.engines import start
 
-X = torch.randn(40, 3, generator=torch.Generator().manual_seed(1))
-Y = torch.randint(0, 2, (40,), generator=torch.Generator().manual_seed(2))
+
+@pytest.fixture
+def data():
+    """Inputs and classes in single precision."""
+    rng = torch.Generator().manual_seed(1)
+    return torch.randn(40, 3, generator=rng), torch.randint(0, 2, (40,), generator=rng)
+
+
+@pytest.fixture
+def doubles(data):
+    """The same in double precision."""
+    return tuple(values.double() for values in data)
 
 
 def chosen(model, *data, **options):
@@ -103,33 +113,33 @@ AUTO = {
 
 
 @pytest.mark.parametrize(("model", "engine", "reason"), AUTO.values(), ids=AUTO)
-def test_auto_takes_the_fastest_that_applies_and_says_why(model, engine, reason):
-    found, why = chosen(model, X, Y)
+def test_auto_takes_the_fastest_that_applies_and_says_why(model, engine, reason, data):
+    found, why = chosen(model, *data)
     assert found == engine
     assert reason in why
 
 
 @pytest.mark.parametrize("engine", ["fused", "feedforward"])
-def test_a_named_engine_that_does_not_apply_is_refused(engine):
+def test_a_named_engine_that_does_not_apply_is_refused(engine, data):
     with pytest.raises(ValueError, match=f"engine='{engine}' cannot run this model: the model has"):
-        chosen(plain, X, Y, engine=engine)
+        chosen(plain, *data, engine=engine)
 
 
-def test_a_named_engine_says_what_it_does_not_know_and_what_else_there_is():
+def test_a_named_engine_says_what_it_does_not_know_and_what_else_there_is(data):
     model, _, _ = AUTO["scale unknown to fused"]
     message = (
         "engine='fused' cannot run this model: the prior of its observation scale is Weibull; "
         "engine='trace' runs any model, and 'auto' chooses"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        chosen(model, X, Y, engine="fused")
-    found, reason = chosen(model, X, Y, engine="feedforward")
+        chosen(model, *data, engine="fused")
+    found, reason = chosen(model, *data, engine="feedforward")
     assert found == "feedforward"
     assert reason.startswith("asked for by engine='feedforward'; its log ratios were compared")
 
 
-def test_trace_runs_what_was_asked_of_it():
-    assert chosen(BayesianMLP([3, 2, 2]), X, Y, engine="trace")[0] == "trace"
+def test_trace_runs_what_was_asked_of_it(data):
+    assert chosen(BayesianMLP([3, 2, 2]), *data, engine="trace")[0] == "trace"
 
 
 @pytest.mark.parametrize("engine", ["Fused", "", None, 3])
@@ -138,18 +148,19 @@ def test_unknown_engines_are_refused(engine):
         FNBG(plain, engine=engine)
 
 
-def test_a_layer_that_never_moves_the_likelihood_is_left_to_trace():
+def test_a_layer_that_never_moves_the_likelihood_is_left_to_trace(doubles):
     """With inputs of zero the weights of the first layer change nothing that could be compared."""
-    zeros = torch.zeros_like(X).double()
+    x, y = doubles
+    zeros = torch.zeros_like(x)
     model = Net(has_bias=False)
-    found, why = chosen(model, zeros, Y.double())
+    found, why = chosen(model, zeros, y)
     assert found == "trace"
     assert "no candidate tried in layers [1] changed the likelihood" in why
     for engine in ("fused", "feedforward"):
         with pytest.raises(ValueError, match=f"'{engine}' cannot run this model: no candidate tri"):
-            chosen(model, zeros, Y.double(), engine=engine)
+            chosen(model, zeros, y, engine=engine)
     # A bias of the same layer does move it
-    assert chosen(Net(), zeros, Y.double(), blocks="site")[0] == "fused"
+    assert chosen(Net(), zeros, y, blocks="site")[0] == "fused"
 
 
 # --- A user's own network ----------------------------------------------------------------------
@@ -157,13 +168,13 @@ def test_a_layer_that_never_moves_the_likelihood_is_left_to_trace():
 
 @pytest.mark.parametrize("batch_size", [None, 16])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_linear_layers_of_a_user_get_the_fast_path(has_bias, batch_size):
+def test_linear_layers_of_a_user_get_the_fast_path(has_bias, batch_size, doubles):
     draws = {}
     for engine in ("auto", "trace"):
         pyro.set_rng_seed(3)
         kernel = FNBG(Net(4, has_bias), batch_size=batch_size, engine=engine)
         mcmc = MCMC(kernel, num_samples=30, warmup_steps=20, disable_progbar=True)
-        mcmc.run(X.double(), Y.double())
+        mcmc.run(*doubles)
         draws[kernel.engine] = mcmc.get_samples()
     assert set(draws) == {"fused", "trace"}
     for name, values in draws["trace"].items():
@@ -215,10 +226,12 @@ class Layers(PyroModule):
     ("widths", "likelihood"),
     [([3, 1], "bernoulli"), ([3, 5, 3], "categorical"), ([3, 2, 4, 1], "normal")],
 )
-def test_networks_of_a_user_take_the_same_decisions_on_every_engine(widths, likelihood, batch_size):
+def test_networks_of_a_user_take_the_same_decisions_on_every_engine(
+    widths, likelihood, batch_size, doubles
+):
     """Without tuning, draws are equal bit for bit where all decisions are."""
-    draws, rates, x = {}, set(), X.double()
-    y = torch.arange(40) % 3 if likelihood == "categorical" else Y.double()
+    draws, rates, (x, y) = {}, set(), doubles
+    y = torch.arange(40) % 3 if likelihood == "categorical" else y
     for engine in ("auto", "feedforward", "trace"):
         pyro.set_rng_seed(4)
         kernel = FNBG(
@@ -249,7 +262,10 @@ def test_networks_of_a_user_take_the_same_decisions_on_every_engine(widths, like
 def stating(**changes):
     class Stating(Net):
         def feedforward(self, x, y=None):
-            return super().feedforward(x, y)._replace(**changes)
+            known = {
+                name: value(x) if name == "inputs" else value for name, value in changes.items()
+            }
+            return super().feedforward(x, y)._replace(**known)
 
     return Stating()
 
@@ -289,26 +305,32 @@ class Twice(dist.Bernoulli):
         return 2 * super().log_prob(value)
 
 
+# Networks, which are given inputs in double precision, or in single where they have such priors
 WRONG = {
-    "activation": (stating(activations=["relu"]), X.double(), Y.double()),
-    "likelihood": (stating(likelihood="normal"), X.double(), Y.double()),
-    "inputs transformed": (stating(inputs=2 * X.double()), X.double(), Y.double()),
-    "rows permuted": (stating(inputs=X.double().flip(0)), X.double(), Y.double()),
-    "logits doubled": (Doubled([3, 2, 1], likelihood="bernoulli"), X, Y),
-    "activations swapped": (Swapped([3, 4, 4, 2], activation=["relu", "tanh"]), X, Y),
-    "observation scale": (
-        ScaleDoubled([3, 2, 1], likelihood="normal", observation_scale=0.5),
-        X,
-        Y,
+    "activation": (lambda: stating(activations=["relu"]), torch.float64),
+    "likelihood": (lambda: stating(likelihood="normal"), torch.float64),
+    "inputs transformed": (lambda: stating(inputs=lambda x: 2 * x), torch.float64),
+    "rows permuted": (lambda: stating(inputs=lambda x: x.flip(0)), torch.float64),
+    "logits doubled": (lambda: Doubled([3, 2, 1], likelihood="bernoulli"), torch.float32),
+    "activations swapped": (
+        lambda: Swapped([3, 4, 4, 2], activation=["relu", "tanh"]), torch.float32,
     ),
-    "log likelihood doubled": (RowsTwice([3, 2, 1], likelihood="bernoulli"), X, Y),
-}
+    "observation scale": (
+        lambda: ScaleDoubled([3, 2, 1], likelihood="normal", observation_scale=0.5), torch.float32,
+    ),
+    "log likelihood doubled": (lambda: RowsTwice([3, 2, 1], likelihood="bernoulli"), torch.float32),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("batch_size", [None, 10])
 @pytest.mark.parametrize("engine", ["auto", "fused", "feedforward"])
-@pytest.mark.parametrize(("model", "x", "y"), WRONG.values(), ids=WRONG)
-def test_a_wrong_statement_is_an_error_that_says_what_differs(engine, model, x, y, batch_size):
+@pytest.mark.parametrize(("make_model", "dtype"), WRONG.values(), ids=WRONG)
+def test_a_wrong_statement_is_an_error_that_says_what_differs(
+    engine, make_model, dtype, batch_size, data
+):
+    model, x, y = make_model(), data[0].to(dtype), data[1].to(dtype)
+    if model.feedforward(x, y).likelihood == "categorical":
+        y = y.long()
     with pytest.raises(ValueError, match="and the model disagree: for a candidate of b") as info:
         chosen(model, x, y, engine=engine, batch_size=batch_size)
     found = re.fullmatch(
@@ -390,9 +412,9 @@ def inaccurate(name, off):
     """An engine's class, but its log ratios are off."""
 
     class Inaccurate(FAST[name]):
-        def sweeps(self, *args):
-            results = super().sweeps(*args)
-            return results._replace(log_ratios=results.log_ratios + off)
+        def run(self, inputs):
+            record = super().run(inputs)
+            return record._replace(log_ratios=record.log_ratios + off)
 
     return Inaccurate
 
@@ -404,16 +426,16 @@ REPORTED = (
 )
 
 
-def test_auto_goes_on_where_an_engine_is_inaccurate_for_a_network_of_the_package(monkeypatch):
+def test_auto_goes_on_where_an_engine_is_inaccurate_for_a_network_of_the_package(data, monkeypatch):
     monkeypatch.setitem(FAST, "fused", inaccurate("fused", 0.25))
     model = BayesianMLP([3, 2, 2])
     with pytest.warns(UserWarning, match=REPORTED.format("fused", "0.25", "the next .*")):
-        found, reason = chosen(model, X, Y)
+        found, reason = chosen(model, *data)
     assert found == "feedforward"
     assert reason.startswith("the fastest that applies (not a faster one: engine 'fused' and the m")
     monkeypatch.setitem(FAST, "feedforward", inaccurate("feedforward", -0.5))
     with pytest.warns(UserWarning, match="the next engine is tried") as warned:
-        found, reason = chosen(model, X, Y)
+        found, reason = chosen(model, *data)
     assert [str(one.message).partition(" and")[0] for one in warned] == [
         "engine 'fused'",
         "engine 'feedforward'",
@@ -423,18 +445,18 @@ def test_auto_goes_on_where_an_engine_is_inaccurate_for_a_network_of_the_package
 
 
 @pytest.mark.parametrize("engine", ["fused", "feedforward"])
-def test_an_inaccurate_engine_asked_for_by_name_is_refused(engine, monkeypatch):
+def test_an_inaccurate_engine_asked_for_by_name_is_refused(engine, data, monkeypatch):
     monkeypatch.setitem(FAST, engine, inaccurate(engine, 0.25))
     ending = "engine='auto' goes on to the next engine"
     with pytest.raises(ValueError, match=REPORTED.format(engine, "0.25", ending)):
-        chosen(BayesianMLP([3, 2, 2]), X, Y, engine=engine)
+        chosen(BayesianMLP([3, 2, 2]), *data, engine=engine)
 
 
-def test_a_subclass_is_to_blame_itself(monkeypatch):
+def test_a_subclass_is_to_blame_itself(data, monkeypatch):
     """It may compute something else than the method that it inherits states."""
     monkeypatch.setitem(FAST, "fused", inaccurate("fused", 0.25))
     with pytest.raises(ValueError, match=r"off by 0\.25: the model's feedforward\(\) must state"):
-        chosen(stretched(0.0), X, Y)
+        chosen(stretched(0.0), *data)
 
 
 class WithFactor(BayesianMLP):
@@ -444,26 +466,24 @@ class WithFactor(BayesianMLP):
         return value
 
 
-def test_a_factor_beside_the_rows_is_left_to_trace():
-    found, why = chosen(WithFactor([3, 2, 2]), X, Y)
+def test_a_factor_beside_the_rows_is_left_to_trace(data):
+    found, why = chosen(WithFactor([3, 2, 2]), *data)
     assert found == "trace"
     assert "its observed sites are ['obs', 'more'], and must be one" in why
 
 
 @pytest.mark.parametrize("scale", [None, True, [1.0]])
-def test_a_scale_that_is_no_number_and_no_name_is_refused(scale):
+def test_a_scale_that_is_no_number_and_no_name_is_refused(scale, doubles):
     with pytest.raises(
         ValueError, match="must give observation_scale as a positive number or the name"
     ):
-        chosen(stating(observation_scale=scale), X.double(), Y.double())
+        chosen(stating(observation_scale=scale), *doubles)
 
 
-def test_a_layer_of_few_blocks_is_compared_once_a_try():
+def test_a_layer_of_few_blocks_is_compared_once_a_try(data):
     """Else a disagreement would count twice at once, though it has to come again to be one."""
     pyro.set_rng_seed(0)
     model = BayesianMLP([3, 2, 2])
-    kernel = FNBG(model, blocks="layer")
-    kernel.setup(0, X, Y)
-    run = kernel._running()
-    network = read_network(BoundModel(model, (X, Y)), run.sites, run.plan)
-    assert _blocks_by_layer(network, run.partition) == {1: [0], 2: [1]}
+    problem = start("fused", model, *data, blocks="layer").problem
+    network = read_network(problem.bound, problem.sites, problem.plan)
+    assert _blocks_by_layer(network, problem.partition) == {1: [0], 2: [1]}

@@ -1,6 +1,7 @@
 """What must hold for every engine: no trace of rejected blocks, the right state, known answers."""
 
 import math
+from dataclasses import replace
 
 import pyro
 import pyro.distributions as dist
@@ -8,29 +9,26 @@ import pytest
 import torch
 
 from pyro_fnbg import BayesianMLP, Block, Partition
-from pyro_fnbg.core.noise import ChainKey, sweep_noise
-from pyro_fnbg.engines.base import SweepResults
-from pyro_fnbg.model.bound import BoundModel
-from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.chains.setup import Run
+from pyro_fnbg.core.moves.joint import at
 from support.engines import (
     ENGINES,
+    FAST,
     TOLERANCES,
-    assert_follows,
+    assert_as_model,
+    assert_identical,
+    go_on,
+    make_inputs,
     one_sweep,
+    part,
     replay,
+    run_on,
     run_sweeps,
     start,
+    with_scales,
 )
 
-FAST = tuple(name for name in ENGINES if name != "trace")
 on_every_engine = pytest.mark.parametrize("engine", ENGINES)
-
-
-@pytest.fixture(autouse=True)
-def _as_under_mcmc():
-    """Switch distributions' own checks off, as Pyro's MCMC does."""
-    with pyro.validation_enabled(False):
-        yield
 
 
 NETS = {
@@ -59,26 +57,13 @@ def data_for(model, dtype=torch.float64, num_rows=30):
     return x, torch.randint(0, max(widths[-1], 2), (num_rows,))
 
 
-def direct_density(run, model, x, y):
-    return ModelDensity(BoundModel(model, (x, y)), run.sites, run.plan)
-
-
 def assert_every_block_is_judged_where_it_stands(engine, model, dtype, tolerance, **options):
-    x, y = data_for(model, dtype)
-    run = start(engine, model, x, y, **options)
-    density, position = direct_density(run, model, x, y), run.position
-    scales = torch.full((run.partition.num_blocks,), 0.5, dtype=torch.float64)
-    rejected = 0
-    for sweep in range(25):
-        rows = run.batches.rows(sweep)
-        noise = sweep_noise(run.key, sweep, len(position), run.partition.num_blocks)
-        results = run_sweeps(run, position, [rows], noise.z[None], noise.log_u[None], scales)
-        results = SweepResults(*(values[0] for values in results))
-        expected = replay(run, density, position, rows, noise, scales, results.accepted)
-        assert_follows(results, expected, noise.log_u, tolerance)
-        rejected += int((~results.accepted).sum())
-        position = results.positions
-    assert 25 * run.partition.num_blocks > rejected >= 10  # both kinds of decisions were seen
+    run = start(engine, model, *data_for(model, dtype), **options)
+    inputs = make_inputs(run, 1, 25, scale=0.5)
+    record = run_on(run, inputs)
+    assert_as_model(run, inputs, record, tolerance)
+    rejected = int((~record.accepted).sum())
+    assert record.accepted.numel() > rejected >= 10  # both kinds of decisions were seen
 
 
 @on_every_engine
@@ -107,22 +92,14 @@ def test_rejected_blocks_leave_no_trace_where_dtypes_mix():
 @pytest.mark.parametrize("batch_size", [None, 7])
 def test_many_sweeps_a_call_are_the_same_as_one_at_a_time(engine, batch_size):
     model = BayesianMLP([3, 4, 2], likelihood="categorical")
-    x, y = data_for(model)
-    run = start(engine, model, x, y, batch_size=batch_size)
-    rows = [run.batches.rows(sweep) for sweep in range(12)]
-    noise = [
-        sweep_noise(run.key, s, len(run.position), run.partition.num_blocks) for s in range(12)
-    ]
-    z, log_u = torch.stack([n.z for n in noise]), torch.stack([n.log_u for n in noise])
-    together = run_sweeps(run, run.position, rows, z, log_u, run.scales)
-    position = run.position
+    run = start(engine, model, *data_for(model), batch_size=batch_size)
+    inputs = make_inputs(run, 2, 12, scale=0.5, spread=0.3)
+    together, here = run_on(run, inputs), inputs
     for sweep in range(12):
-        alone = run_sweeps(
-            run, position, rows[sweep : sweep + 1], z[sweep, None], log_u[sweep, None], run.scales
-        )
-        for one, many in zip(alone, together, strict=True):
-            assert torch.equal(one[0], many[sweep])
-        position = alone.positions[0]
+        now = slice(sweep, sweep + 1)
+        alone = run_on(run, part(here, sweeps=now))
+        assert_identical(alone, part(together, sweeps=now))
+        here = go_on(inputs, alone)
 
 
 @on_every_engine
@@ -161,13 +138,12 @@ def test_one_batch_serves_all_blocks_of_a_sweep():
 
     blocks = Partition(tuple(Block(f"b{i}", (i,)) for i in range(6)), 6)
     run = start("trace", model, torch.randn(40, dtype=torch.float64), batch_size=8, blocks=blocks)
-    position, batches = run.position, []
+    batches = []
     for sweep in range(10):
         seen.clear()
-        noise = sweep_noise(run.key, sweep, 6, 6)
-        rows = run.batches.rows(sweep)
-        run_sweeps(run, position, [rows], noise.z[None], noise.log_u[None], run.scales)
-        assert set(seen) == {tuple(rows.tolist())}
+        inputs = make_inputs(run, first=sweep)
+        run_on(run, inputs)
+        assert set(seen) == {tuple(inputs.rows[0, 0].tolist())}
         assert len(seen) == 1 + 6
         batches.append(seen[0])
     assert len(set(batches)) == 10
@@ -177,48 +153,39 @@ def test_one_batch_serves_all_blocks_of_a_sweep():
 def test_every_block_is_judged_on_the_rows_of_its_sweep(engine):
     """Several sweeps a call: ratios are those of a sweep's own rows, and of no other sweep's."""
     model = BayesianMLP([3, 4, 2], likelihood="categorical")
-    x, y = data_for(model, num_rows=40)
-    run = start(engine, model, x, y, batch_size=8)
-    density, num_blocks = direct_density(run, model, x, y), run.partition.num_blocks
-    rows = [run.batches.rows(sweep) for sweep in range(10)]
-    noise = [sweep_noise(run.key, sweep, len(run.position), num_blocks) for sweep in range(10)]
-    z, log_u = torch.stack([n.z for n in noise]), torch.stack([n.log_u for n in noise])
-    scales = torch.full((num_blocks,), 0.5, dtype=torch.float64)
-    results = run_sweeps(run, run.position, rows, z, log_u, scales)
-    positions = torch.cat([run.position[None], results.positions])
+    run = start(engine, model, *data_for(model, num_rows=40), batch_size=8)
+    inputs = make_inputs(run, 1, 10, scale=0.5)
+    record, learnt = run_on(run, inputs).of_chain(0), at(inputs.adaptation, 0)
+    positions = torch.cat([inputs.positions, record.positions])
+    rows, z = inputs.rows[0], inputs.z[0]
     for sweep in range(10):
         for other in range(10):
             judged = replay(
-                run, density, positions[sweep], rows[other], noise[sweep], scales,
-                results.accepted[sweep],
-            )  # fmt: skip
-            gaps = (results.log_ratios[sweep] - judged.log_ratios).abs()
+                run.problem, positions[sweep], rows[other], z[sweep], learnt, record.accepted[sweep]
+            )
+            gaps = (record.log_ratios[sweep] - judged.log_ratios).abs()
             if other == sweep:
                 assert (gaps <= TOLERANCES[torch.float64]).all()
             else:
                 assert (gaps > 1e-6).all()
 
 
-def acceptance_by_block(run, positions, num_sweeps, chunk=500):
-    """Acceptance rates at scale 0.5 of chains that start at the given positions."""
-    chains, size = len(positions), (positions.shape[-1], run.partition.num_blocks)
-    scales = torch.full((chains, run.partition.num_blocks), 0.5, dtype=torch.float64)
-    accepted = torch.zeros(run.partition.num_blocks)
+def acceptance_by_block(run, num_sweeps, chunk=500, chains=1, spread=0.0):
+    """Acceptance rates at scale 0.5 of chains around the run's start."""
+    accepted = torch.zeros(run.problem.partition.num_blocks)
+    scales = torch.full((chains, run.problem.partition.num_blocks), 0.5, dtype=torch.float64)
+    learnt = with_scales(run.problem, scales)
+    here = None
     for first in range(0, num_sweeps, chunk):
-        noise = [
-            [sweep_noise(ChainKey(7, chain), first + k, *size) for k in range(chunk)]
-            for chain in range(chains)
-        ]
-        z = torch.stack([torch.stack([n.z for n in chain]) for chain in noise])
-        log_u = torch.stack([torch.stack([n.log_u for n in chain]) for chain in noise])
-        results = run.engine.sweeps(positions, None, z, log_u, scales)
-        positions = results.positions[:, -1]
-        accepted += results.accepted.sum((0, 1))
+        inputs = make_inputs(run, chains, chunk, first=first, spread=spread, seed=7)
+        positions = inputs.positions if here is None else here
+        record = run_on(run, inputs._replace(positions=positions, adaptation=learnt))
+        here = record.positions[:, -1]
+        accepted += record.accepted.sum((0, 1))
     return accepted / num_sweeps / chains
 
 
 def assert_accept_alike(rates):
-    print("acceptance by position:", [round(rate, 4) for rate in rates.tolist()])
     assert rates.max() - rates.min() < 0.02, rates
     assert (rates > 0.68).all(), rates
     assert (rates < 0.71).all(), rates
@@ -236,7 +203,7 @@ def test_acceptance_does_not_fall_with_the_position_in_the_sweep():
 
     blocks = tuple(Block(f"b{q}", tuple(range(3 * q, 3 * q + 3))) for q in range(13))
     run = start("trace", model, blocks=Partition(blocks, 39))
-    assert_accept_alike(acceptance_by_block(run, run.position[None], 20_000))
+    assert_accept_alike(acceptance_by_block(run, 20_000))
 
 
 @pytest.mark.parametrize("engine", FAST)
@@ -248,9 +215,10 @@ def test_acceptance_does_not_fall_with_the_layer(engine):
     model = BayesianMLP([2] * 7 + [1], likelihood="bernoulli")
     x, y = data_for(model, num_rows=4)
     run = start(engine, model, x, y, likelihood_scale=1e-9)
-    assert run.partition.sizes.tolist() == [3] * 13
-    from_prior = torch.randn(40, 39, dtype=torch.float64)
-    assert_accept_alike(acceptance_by_block(run, from_prior, 500))
+    assert run.problem.partition.sizes.tolist() == [3] * 13
+    # Around zero, as widely as the prior
+    run = Run(run.problem, replace(run.chain, position=torch.zeros(39, dtype=torch.float64)))
+    assert_accept_alike(acceptance_by_block(run, 500, chains=40, spread=1.0))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numba
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -21,8 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.compiling import _warn_once
-from pyro_fnbg.core.noise import ChainKey, sweep_noise
-from pyro_fnbg.engines.fused import compiled, engine, memory
+from pyro_fnbg.engines.fused import compiled, memory
 from pyro_fnbg.engines.fused.elementwise import (
     _exp,
     _expm1,
@@ -34,21 +32,18 @@ from pyro_fnbg.engines.fused.elementwise import (
     total_of,
 )
 from pyro_fnbg.engines.fused.memory import TILE
-from pyro_fnbg.engines.trace import TraceEngine
-from pyro_fnbg.model.bound import BoundModel
-from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS, Feedforward
-from support.engines import start
+from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS
+from support.engines import (
+    assert_as_trace,
+    assert_decides_both_ways,
+    assert_identical,
+    make_inputs,
+    run_on,
+    start,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = [np.float32, np.float64]
-
-
-@pytest.fixture(autouse=True)
-def _as_under_mcmc():
-    """Switch distributions' own checks off, as Pyro's MCMC does."""
-    with pyro.validation_enabled(False):
-        yield
 
 
 # --- Arithmetic ----------------------------------------------------------------------------------
@@ -341,23 +336,10 @@ def test_sums_are_in_double_precision():
 def compare(model, x, y, sweeps=20, scale=0.4, **options):
     """Set the engine up, run it in double precision beside the model, and return its run."""
     run = start("fused", model, x, y, **options)
-    size = len(run.position), run.partition.num_blocks
-    noise = [sweep_noise(ChainKey(5, 0), k, *size) for k in range(sweeps)]
-    z, log_u = torch.stack([n.z for n in noise])[None], torch.stack([n.log_u for n in noise])[None]
-    scales = torch.full((1, size[1]), scale, dtype=torch.float64)
-    rows = None
-    if run.batches.rows(0) is not None:
-        rows = torch.stack([run.batches.rows(k) for k in range(sweeps)])[None]
-    arguments = run.position[None], rows, z, log_u, scales
-    results = run.engine.sweeps(*arguments)
-    trace = TraceEngine(ModelDensity(BoundModel(model, (x, y)), run.sites, run.plan), run.partition)
-    expected = trace.sweeps(*arguments)
-    assert torch.equal(results.accepted, expected.accepted)
-    assert torch.equal(results.positions, expected.positions)
-    torch.testing.assert_close(results.log_ratios, expected.log_ratios, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(results.log_densities, expected.log_densities, rtol=1e-9, atol=1e-9)
-    assert 0 < results.accepted.sum() < results.accepted.numel()
-    return run, arguments, results
+    inputs = make_inputs(run, 1, sweeps, scale=scale, seed=5)
+    record = assert_as_trace(run, inputs)
+    assert 0 < record.accepted.sum() < record.accepted.numel()
+    return run, inputs, record
 
 
 def double(*shape):
@@ -368,44 +350,41 @@ def number(value):
     return torch.tensor(value, dtype=torch.float64)
 
 
-PRIORS = [
-    dist.HalfNormal(number(0.8)),
-    dist.HalfCauchy(number(1.7)),
-    dist.Exponential(number(2.3)),
-    dist.Gamma(number(2.5), number(1.3)),
-    dist.InverseGamma(number(3.0), number(2.0)),
-    dist.LogNormal(number(0.3), number(0.6)),
-]
+PRIORS = {
+    "HalfNormal": lambda: dist.HalfNormal(number(0.8)),
+    "HalfCauchy": lambda: dist.HalfCauchy(number(1.7)),
+    "Exponential": lambda: dist.Exponential(number(2.3)),
+    "Gamma": lambda: dist.Gamma(number(2.5), number(1.3)),
+    "InverseGamma": lambda: dist.InverseGamma(number(3.0), number(2.0)),
+    "LogNormal": lambda: dist.LogNormal(number(0.3), number(0.6)),
+}
+OTHER_PRIORS = {
+    "Weibull": lambda: dist.Weibull(number(1.0), number(2.0)),
+    "Uniform": lambda: dist.Uniform(number(0.1), number(3.0)),
+    "Chi2": lambda: dist.Chi2(number(3.0)),
+    "TransformedDistribution": lambda: dist.TransformedDistribution(
+        dist.Normal(number(0.0), number(1.0)), [dist.transforms.ExpTransform()]
+    ),
+}
 
 
-@pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: type(prior).__name__)
+@pytest.mark.parametrize("prior", PRIORS)
 def test_priors_of_the_observation_scale(prior):
     """Log densities, constants and Jacobian included, and ratios of the scale's block."""
-    model = BayesianMLP([2, 1], likelihood="normal", observation_scale=prior)
-    run, _, results = compare(model, double(9, 2), double(9), likelihood_scale=0.3)
-    assert run.partition.blocks[-1].index == (3,)
-    assert 0 < results.accepted[..., -1].sum() < 20
+    model = BayesianMLP([2, 1], likelihood="normal", observation_scale=PRIORS[prior]())
+    run, _, record = compare(model, double(9, 2), double(9), likelihood_scale=0.3)
+    assert run.problem.partition.blocks[-1].index == (3,)
+    assert 0 < record.accepted[..., -1].sum() < 20
 
 
-@pytest.mark.parametrize(
-    "prior",
-    [
-        dist.Weibull(number(1.0), number(2.0)),
-        dist.Uniform(number(0.1), number(3.0)),
-        dist.Chi2(number(3.0)),
-        dist.TransformedDistribution(
-            dist.Normal(number(0.0), number(1.0)), [dist.transforms.ExpTransform()]
-        ),
-    ],
-    ids=["Weibull", "Uniform", "Chi2", "TransformedDistribution"],
-)
+@pytest.mark.parametrize("prior", OTHER_PRIORS)
 def test_other_priors_of_the_observation_scale_are_refused(prior):
-    model = BayesianMLP([2, 1], likelihood="normal", observation_scale=prior)
+    model = BayesianMLP([2, 1], likelihood="normal", observation_scale=OTHER_PRIORS[prior]())
     x, y = double(9, 2), double(9)
-    named = f"the prior of its observation scale is {type(prior).__name__}"
+    named = f"the prior of its observation scale is {prior}"
     with pytest.raises(ValueError, match=f"engine='fused' cannot run this model: {named}"):
         start("fused", model, x, y)
-    assert start("feedforward", model, x, y).engine.name == "feedforward"
+    assert start("feedforward", model, x, y).problem.engine.name == "feedforward"
 
 
 @pytest.mark.parametrize("rows", [1, 2, TILE - 1, TILE, TILE + 1, 2 * TILE + 77])
@@ -444,106 +423,75 @@ def test_data_that_are_not_contiguous():
     compare(BayesianMLP([3, 4, 2], likelihood="normal"), x, outputs)
 
 
-class Unbiased:
-    """Layers with and without biases: the names given, of the three."""
-
-    def __init__(self, *biased):
-        self.biased = biased
-
-    def __call__(self, x, y):
-        values = x
-        for layer, fan_in, fan_out in (("a", 3, 4), ("b", 4, 5), ("c", 5, 2)):
-            prior = dist.Normal(x.new_zeros(fan_out, fan_in), 1.5).to_event(2)
-            values = values @ pyro.sample(f"{layer}.weight", prior).mT
-            if layer in self.biased:
-                prior = dist.Normal(x.new_ones(fan_out), 0.5).to_event(1)
-                values = values + pyro.sample(f"{layer}.bias", prior)
-            values = values if layer == "c" else values.tanh()
-        with pyro.plate("data", len(x)):
-            logits = pyro.subsample(values, event_dim=1)
-            pyro.sample("y", dist.Categorical(logits=logits), obs=pyro.subsample(y, event_dim=0))
-
-    def feedforward(self, x, y):
-        return Feedforward(x, ["a", "b", "c"], ["tanh", "tanh"], "categorical")
-
-
-@pytest.mark.parametrize("blocks", ["node", "layer", "site"])
-@pytest.mark.parametrize("biased", [(), ("a",), ("b",), ("c",), ("a", "c")])
-def test_layers_without_biases(biased, blocks):
-    x, y = double(20, 3), torch.randint(0, 2, (20,))
-    compare(Unbiased(*biased), x, y, blocks=blocks, batch_size=9)
-
-
 @pytest.mark.parametrize("options", [{"parts": {1: 3}}, {"blocks": "layer"}, {"blocks": "site"}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_first_layer_increments_in_pieces_are_the_same_bit_for_bit(options, dtype, monkeypatch):
     """Where they do not all fit in memory, they are computed when their blocks come up."""
     x, y = torch.randn(TILE + 30, 7, dtype=dtype), torch.randint(0, 3, (TILE + 30,))
     run = start("fused", BayesianMLP([7, 5, 3]), x, y, likelihood_scale=0.1, **options)
-    size = len(run.position), run.partition.num_blocks
-    noise = [sweep_noise(ChainKey(5, 0), k, *size) for k in range(10)]
-    z, log_u = torch.stack([n.z for n in noise])[None], torch.stack([n.log_u for n in noise])[None]
-    arguments = run.position[None], None, z, log_u, torch.full((1, size[1]), 0.1).double()
-    whole = run.engine.sweeps(*arguments)
-    pieces, held = len(run.engine._plan.piece_nodes), len(run.engine._works[0].deltas)
+    engine, inputs = run.problem.engine, make_inputs(run, 1, 10, scale=0.1, seed=5)
+    whole = run_on(run, inputs)
+    pieces, held = len(engine._plan.piece_nodes), len(engine._works[0].deltas)
     assert held == pieces > 1
-    assert 0.05 < whole.accepted.double().mean() < 0.95
-    at_least = int(np.diff(run.engine._plan.piece_starts).max())
+    assert_decides_both_ways(whole.accepted)
+    at_least = int(np.diff(engine._plan.piece_starts).max())
     for at_once in (1, 2, 4, pieces - 1):
         # of memory for all rows, and half a row's besides
         monkeypatch.setattr(memory, "DELTA_BYTES", int((at_once + 0.5) * len(x) * x.itemsize))
-        run.engine._works.clear()
-        again = run.engine.sweeps(*arguments)
-        assert len(run.engine._works[0].deltas) == max(at_once, at_least)
-        for one, other in zip(again, whole, strict=True):
-            assert torch.equal(one, other)
+        engine._works.clear()
+        assert_identical(run_on(run, inputs), whole)
+        assert len(engine._works[0].deltas) == max(at_once, at_least)
 
 
 def test_memory_is_made_anew_for_batches_of_another_size():
     """And the results do not depend on what was in it."""
     x, y = double(40, 3), torch.randint(0, 2, (40,))
-    run, arguments, results = compare(BayesianMLP([3, 4, 2]), x, y)
-    position, _, z, log_u, scales = arguments
-    rows = torch.arange(9).expand(1, 20, 9)
-    run.engine.sweeps(position, rows, z, log_u, scales)
-    assert len(run.engine._works[0].log_lik) == 9
-    again = run.engine.sweeps(*arguments)
-    for memory_of_chain in run.engine._works:
-        for values in memory_of_chain:
+    run, inputs, record = compare(BayesianMLP([3, 4, 2]), x, y)
+    works = run.problem.engine._works
+    run_on(run, inputs._replace(rows=torch.arange(9).expand(1, 20, 9)))
+    assert len(works[0].log_lik) == 9
+    again = run_on(run, inputs)
+    assert len(works[0].log_lik) == 40
+    for memory_of_call in works:
+        for values in memory_of_call:
             values.fill(77)
-    for other in (again, run.engine.sweeps(*arguments)):
-        for one, expected in zip(other, results, strict=True):
-            assert torch.equal(one, expected)
+    for other in (again, run_on(run, inputs)):
+        assert_identical(other, record)
 
 
 def test_arguments_are_left_as_they_are():
+    """Those that the compiled code writes to, scales that it tunes among them, are its own."""
     x, y = double(12, 3), torch.randint(0, 2, (12,))
-    run, arguments, _ = compare(BayesianMLP([3, 4, 2]), x, y, batch_size=5)
-    before = [part.clone() for part in arguments]
-    run.engine.sweeps(*arguments)
-    assert all(torch.equal(one, other) for one, other in zip(arguments, before, strict=True))
+    run, inputs, _ = compare(BayesianMLP([3, 4, 2]), x, y, batch_size=5)
+    inputs = inputs._replace(gains=torch.ones(20, dtype=torch.float64))
+    *tensors, (state,), gains = inputs
+    tensors += [state.scales, gains]
+    before = [tensor.clone() for tensor in tensors]
+    learnt = run_on(run, inputs).adaptation[0].scales
+    assert (learnt[:, -1] != state.scales).any()
+    assert all(torch.equal(one, other) for one, other in zip(tensors, before, strict=True))
 
 
 # --- Compilation and its cache -------------------------------------------------------------------
 
 
 def test_a_long_compilation_says_so_and_a_short_one_does_not(monkeypatch, capsys):
-    monkeypatch.setattr(engine, "PATIENCE", 0.05)
-    with engine._message_while_compiling("torch.float32"):
+    monkeypatch.setattr(fused, "PATIENCE", 0.05)
+    with fused._message_while_compiling("torch.float32"):
         time.sleep(0.5)
     found = capsys.readouterr()
     assert found.out == ""
     assert found.err.startswith("pyro_fnbg: compiling the fused engine for torch.float32")
     assert found.err.count("\n") == 1
-    with engine._message_while_compiling("torch.float32"):
+    with fused._message_while_compiling("torch.float32"):
         pass
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
 
 
 def test_the_message_is_given_up_if_compilation_fails(monkeypatch, capsys):
-    monkeypatch.setattr(engine, "PATIENCE", 0.05)
-    with pytest.raises(ZeroDivisionError), engine._message_while_compiling("torch.float32"):
+    monkeypatch.setattr(fused, "PATIENCE", 0.05)
+    with pytest.raises(ZeroDivisionError), fused._message_while_compiling("torch.float32"):
         raise ZeroDivisionError
     time.sleep(0.2)
     assert capsys.readouterr().err == ""
@@ -561,37 +509,44 @@ def test_compiled_code_that_cannot_be_kept_is_warned_of_before_the_first_sweep(m
 
 
 def compiled_sources():
-    """Names of the engines' modules whose text decides what is compiled.
+    """Names of the modules whose text decides what is compiled.
 
-    Those that have compiled functions, and those that these import: their constants and tuples are
-    compiled in.
+    Those that have compiled functions, and those whose names these functions use: their constants
+    and tuples are compiled in.
     """
     folder, found = Path(compiled.__file__).parent, set()
     for path in folder.glob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        decorators = {
-            ast.unparse(call.func if isinstance(call, ast.Call) else call)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef)
-            for call in node.decorator_list
+        used = {
+            name.id
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef) and is_compiled(function)
+            for name in ast.walk(function)
+            if isinstance(name, ast.Name)
         }
-        if decorators & {"compiled", "njit", "numba.njit", "overload", "intrinsic"}:
-            imported = {
-                node.module
-                for node in ast.walk(tree)
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyro_fnbg")
-            }
-            imported.discard("pyro_fnbg.core.compiling")  # where to keep it, not what it is
-            found |= {path.name} | {
-                f"{module.removeprefix('pyro_fnbg.engines.fused.')}.py" for module in imported
-            }
+        imported = {
+            alias.asname or alias.name: node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyro_fnbg")
+            for alias in node.names
+        }
+        modules = {module for name, module in imported.items() if name in used}
+        modules.discard("pyro_fnbg.core.compiling")  # where to keep it, not what it is
+        found |= {path.name} if used else set()
+        found |= {f"{module.removeprefix('pyro_fnbg.engines.fused.')}.py" for module in modules}
     return found
+
+
+def is_compiled(function):
+    calls = [call.func if isinstance(call, ast.Call) else call for call in function.decorator_list]
+    names = {"compiled", "njit", "numba.njit", "overload", "intrinsic"}
+    return any(ast.unparse(call) in names for call in calls)
 
 
 def test_cache_on_disk_follows_every_source_of_the_compiled_code():
     """Numba itself looks at one file and at a function's closure: the others enter by that."""
     sources = compiled_sources()
-    assert {"compiled.py", "elementwise.py", "memory.py"} <= sources
+    assert {"compiled.py", "elementwise.py", "memory.py", "moves.py"} <= sources
     assert set(compiled._SOURCES) == sources
     folder = Path(compiled.__file__).parent
     text = b"".join(folder.joinpath(name).read_bytes() for name in compiled._SOURCES)

@@ -10,19 +10,21 @@ import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.engines.network import NotFeedforward, read_network
-from pyro_fnbg.model.bound import BoundModel
+from support.engines import FAST, assert_as_trace, assert_decides_both_ways, make_inputs, start
 
 ROWS = 12
-X = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(ROWS) % 2
 
 
-def read(model, x=X, y=Y, **options):
+def draw_inputs():
+    return torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(1))
+
+
+def read(model, x=None, y=Y, **options):
+    x = draw_inputs() if x is None else x
     pyro.set_rng_seed(0)
-    kernel = FNBG(model, engine="trace", **options)
-    kernel.setup(0, x, y)
-    run = kernel._running()
-    return read_network(BoundModel(model, (x, y)), run.sites, run.plan), run
+    problem = start("trace", model, x, y, **options).problem
+    return read_network(problem.bound, problem.sites, problem.plan), problem
 
 
 def normal(*shape, scale=1.0):
@@ -59,7 +61,11 @@ class Small:
             pyro.sample("y", dist.Bernoulli(logits=logits), obs=y[rows].to(x.dtype))
 
     def feedforward(self, x, y):
-        return Feedforward(x, ["a", "b"], ["tanh"], "bernoulli")._replace(**self.statement)
+        # What a test states of the inputs may follow from the right ones
+        changed = {
+            name: value(x) if name == "inputs" else value for name, value in self.statement.items()
+        }
+        return Feedforward(x, ["a", "b"], ["tanh"], "bernoulli")._replace(**changed)
 
 
 # --- What is read ------------------------------------------------------------------------------
@@ -74,12 +80,13 @@ def test_classes():
         bias_prior_loc=[0.1, 0.2],
         activation="relu",
     )
-    net, run = read(model, batch_size=4, likelihood_scale="full")
+    x = draw_inputs()
+    net, problem = read(model, x, batch_size=4, likelihood_scale="full")
     assert (net.architecture.widths, net.architecture.num_layers) == ((3, 4, 2), 2)
     assert (net.activations, net.factor) == (("relu",), 3.0)
     assert net.architecture.likelihood == "categorical"
     assert (net.weight_starts, net.bias_starts) == ((0, 16), (12, 24))
-    assert net.data.inputs.data_ptr() == X.data_ptr()
+    assert net.data.inputs.data_ptr() == x.data_ptr()
     assert torch.equal(net.data.labels, Y)
     assert net.priors.locs.dtype == net.priors.scales.dtype == torch.float64
     means, sizes = [0.5, 0.1, -0.5, 0.2], [1.0, 3.0, 2.0, 4.0]
@@ -92,7 +99,7 @@ def test_classes():
     assert net.architecture.observation_scale == net.architecture.fixed_scale == 1.0
     expected = dist.Normal(net.priors.locs, net.priors.scales).log_prob(net.priors.locs).sum()
     assert float(net.priors.log_constant) == pytest.approx(float(expected), abs=1e-12)
-    for block in run.partition.blocks:
+    for block in problem.partition.blocks:
         layer, node, inputs = net.places[list(block.index)].unbind(-1)
         assert set(layer.tolist()) == {block.layer}
         assert set(node.tolist()) == {block.node - 1}
@@ -104,7 +111,7 @@ def test_classes():
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_labels_of_two_classes(labels, dtype):
-    net, _ = read(BayesianMLP([3, 2, 1], likelihood="bernoulli"), X.to(dtype), labels)
+    net, _ = read(BayesianMLP([3, 2, 1], likelihood="bernoulli"), draw_inputs().to(dtype), labels)
     assert torch.equal(net.data.labels, Y.to(dtype))
     assert net.data.labels.dtype == net.data.inputs.dtype == dtype
 
@@ -127,7 +134,9 @@ def test_regression_with_a_fixed_scale(outputs):
 
 def test_regression_with_a_sampled_scale():
     prior = dist.HalfNormal(0.5)
-    net, _ = read(BayesianMLP([3, 1], likelihood="normal", observation_scale=prior), y=X[:, 0])
+    net, _ = read(
+        BayesianMLP([3, 1], likelihood="normal", observation_scale=prior), y=draw_inputs()[:, 0]
+    )
     assert net.scale_coordinate == 4
     assert (net.architecture.observation_scale, net.architecture.fixed_scale) == ("obs_scale", 1.0)
     assert net.priors.scale_prior.scale == 0.5
@@ -159,8 +168,8 @@ def test_sites_in_another_order_than_the_layers():
 
 def test_a_model_that_subsamples_itself():
     """All rows are read, though a run of the model sees but five."""
-    net, run = read(Small(plate={"subsample_size": 5}))
-    assert run.plan.batch_size == 5
+    net, problem = read(Small(plate={"subsample_size": 5}))
+    assert problem.plan.batch_size == 5
     assert net.factor == ROWS / 5
     assert len(net.data.inputs) == ROWS
     assert torch.equal(net.data.labels, Y.float())
@@ -173,8 +182,8 @@ class WithoutPlate(Small):
 
 
 def test_a_model_without_a_plate():
-    net, run = read(WithoutPlate())
-    assert run.plan.plate is None
+    net, problem = read(WithoutPlate())
+    assert problem.plan.plate is None
     assert net.factor == 1.0
     assert torch.equal(net.data.labels, Y.float())
 
@@ -182,20 +191,12 @@ def test_a_model_without_a_plate():
 @pytest.mark.parametrize(
     "model", [Small(plate={"subsample_size": 5}), WithoutPlate()], ids=["subsampled", "no plate"]
 )
-@pytest.mark.parametrize("engine", ["feedforward", "fused"])
+@pytest.mark.parametrize("engine", FAST)
 def test_such_models_run_as_the_model_itself_does(model, engine):
     torch.set_default_dtype(torch.float64)  # of the priors
-    draws = []
-    for name in (engine, "trace"):
-        pyro.set_rng_seed(0)
-        kernel = FNBG(model, engine=name, proposal_scale=0.5, adapt=False)
-        kernel.setup(0, X.double(), Y)
-        params = kernel.initial_params
-        for _ in range(20):
-            params = kernel.sample(params)
-        draws.append(torch.cat([value.flatten() for value in params.values()]))
-        assert 0.05 < kernel.diagnostics()["acceptance rate"] < 0.95
-    assert torch.equal(*draws)
+    run = start(engine, model, draw_inputs().double(), Y)
+    record = assert_as_trace(run, make_inputs(run, 1, 20, scale=0.5))
+    assert_decides_both_ways(record.accepted)
 
 
 # --- What no fast engine knows: the model itself is run ------------------------------------------
@@ -336,7 +337,7 @@ def test_models_that_no_fast_engine_knows(model, reason):
     with pytest.raises(NotFeedforward, match=re.escape(reason)):
         read(model)
     kernel = FNBG(model)
-    kernel.setup(0, X, Y)
+    kernel.setup(0, draw_inputs(), Y)
     assert kernel.engine == "trace"
     assert reason in kernel.diagnostics()["reason for the engine"]
 
@@ -387,18 +388,18 @@ BROKEN = {
         ["a likelihood of ('bernoulli', 'categorical', 'normal'), got 'poisson'"],
     ),
     "inputs no tensor": (
-        {"inputs": X.numpy()},
+        {"inputs": lambda x: x.numpy()},
         {},
         ["must give inputs of shape (rows, 3), got ndarray"],
     ),
     "inputs of one dimension": (
-        {"inputs": X[:, 0]},
+        {"inputs": lambda x: x[:, 0]},
         {},
         ["must give inputs of shape (rows, 3), got (12,)"],
     ),
-    "columns": ({"inputs": X[:, :2]}, {}, ["inputs of shape (rows, 3), got (12, 2)"]),
+    "columns": ({"inputs": lambda x: x[:, :2]}, {}, ["inputs of shape (rows, 3), got (12, 2)"]),
     "dtype": (
-        {"inputs": X.double()},
+        {"inputs": lambda x: x.double()},
         {},
         ["of the parameters' dtype and device, torch.float32 on cpu, got torch.float64 on cpu"],
     ),
@@ -412,7 +413,7 @@ BROKEN = {
         {},
         ["names the scalar site 'a.bias' as its scale", SITES],
     ),
-    "rows": ({"inputs": X[:7]}, {}, ["inputs of all 12 rows of plate 'data', got 7"]),
+    "rows": ({"inputs": lambda x: x[:7]}, {}, ["inputs of all 12 rows of plate 'data', got 7"]),
 }
 
 
@@ -437,12 +438,11 @@ def test_inputs_of_fewer_rows_than_a_model_without_a_plate_observes():
         "feedforward() gives, got shape (12,)"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(WithoutPlate(statement={"inputs": X[:7]}))
+        read(WithoutPlate(statement={"inputs": lambda x: x[:7]}))
 
 
 def test_labels_of_fewer_columns_than_the_network_has_outputs():
     model = BayesianMLP([3, 2], likelihood="normal")
-    net = Feedforward(X, ["layer1"], [], "normal")
 
     class OneColumn(Small):
         shapes = {"layer1.weight": (2, 3), "layer1.bias": (2,)}
@@ -454,4 +454,4 @@ def test_labels_of_fewer_columns_than_the_network_has_outputs():
                 pyro.sample("y", dist.Normal(means, 1.0), obs=y[rows].to(x.dtype))
 
     with pytest.raises(ValueError, match=r"must have 2 value\(s\) for each of the 12 rows"):
-        read(OneColumn(feedforward=lambda x, y: net))
+        read(OneColumn(feedforward=lambda x, y: Feedforward(x, ["layer1"], [], "normal")))

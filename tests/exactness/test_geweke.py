@@ -52,8 +52,8 @@ def test_joint_distribution(engine):
         for sweep in range(SWEEPS):
             put_labels(run, torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))
             noise = sweep_noise(ChainKey(9, 0), sweep, 4, 2)
-            results = run_sweeps(run, theta, [None], noise.z[None], noise.log_u[None], scales)
-            theta = results.positions[0]
+            record = run_sweeps(run, theta, [None], noise.z[None], noise.log_u[None], scales)
+            theta = record.positions[0]
             thetas.append(theta)
             data.append(torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))
     chains = SWEEPS // CHUNKS

@@ -30,14 +30,14 @@ def test_acceptance_ends_at_its_targets_and_the_frozen_chain_is_right():
 
     def hook(kernel, params, stage, i):
         if stage.startswith("Sample"):
-            scales.append(kernel._running().scales)
+            scales.append(kernel.state.adaptation[0].scales)
 
     mcmc = MCMC(kernel, num_samples=8000, warmup_steps=2000, hook_fn=hook, disable_progbar=True)
     mcmc.run()
+    assert len(scales) == 8000
     assert all(torch.equal(scale, scales[0]) for scale in scales)
     targets = target_accept_probs(kernel.partition)
     rates = torch.tensor(list(kernel.diagnostics()["acceptance rate by block"].values()))
-    print("targets", targets.tolist(), "rates", rates.tolist())
     assert ((rates - targets).abs() < 0.05).all(), rates
     assert abs((rates - targets).mean()) < 0.02, rates
     for name, values in mcmc.get_samples().items():

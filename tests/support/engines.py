@@ -50,10 +50,11 @@ ALL = slice(None)
 
 
 def start(engine: str, model: Any, *args: Any, warmup_steps: int = 0, **options: Any) -> Run:
-    """Set a kernel up and return its problem, and its chain at the start."""
+    """Set a kernel up, as Pyro's ``MCMC`` does, and return its problem and its chain."""
     assert engine in ENGINES
     kernel = FNBG(model, engine=engine, **options)
-    kernel.setup(warmup_steps, *args)
+    with pyro.validation_enabled(False):
+        kernel.setup(warmup_steps, *args)
     assert kernel.engine == engine
     return Run(kernel.problem, kernel.state)
 

@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.joint import JointMoves
-from pyro_fnbg.core.moves.pcn import PCN
+from pyro_fnbg.core.moves.pcn import MAX_ODDS, PCN
 from pyro_fnbg.engines.network import Network, NotFeedforward
 from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS
 
@@ -61,6 +61,7 @@ class Plan(NamedTuple):
     scale_prior: Array  # coefficients, see _scale_log_prior
     is_pcn: Array  # (B,) whether a block's move is PCN; else it is the walk
     block_spreads: Array  # (B,) what PCN measures its proposal scales by
+    max_odds: float  # the most of that, see PCN
     prior_locs: Array  # (P,)
     prior_scales: Array  # (P,)
     half_precisions: Array  # (P,) 1 / (2 variance)
@@ -182,6 +183,7 @@ def make_plan(network: Network, partition: Partition, moves: JointMoves) -> Plan
         scale_prior=scale_prior,
         is_pcn=is_pcn,
         block_spreads=spreads,
+        max_odds=MAX_ODDS,
         prior_locs=priors.locs.numpy(),
         prior_scales=priors.scales.numpy(),
         half_precisions=(0.5 / priors.scales.square()).numpy(),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.moves.base import MoveState
 from pyro_fnbg.core.moves.joint import JointMoves
-from pyro_fnbg.core.moves.pcn import MAX_ODDS, PCN
+from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import ScaleState, Walk
 from pyro_fnbg.engines.fused.elementwise import compiled
 from pyro_fnbg.engines.fused.memory import Noise, Plan, Work
@@ -32,7 +32,7 @@ def displace(plan: Plan, work: Work, position: Array, noise: Noise, k: int) -> N
     for block in range(len(plan.block_layers)):
         scale, pull = noise.scales[block], 0.0
         if plan.is_pcn[block]:
-            odds = min(scale / plan.block_spreads[block], MAX_ODDS)
+            odds = min(scale / plan.block_spreads[block], plan.max_odds)
             rho = 1.0 / math.sqrt(1.0 + odds * odds)
             scale, pull = odds * rho, (odds * rho) * (odds * rho) / (1.0 + rho)
         for c in range(plan.block_starts[block], plan.block_starts[block + 1]):
