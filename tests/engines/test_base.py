@@ -1,6 +1,6 @@
 """A chain's state: many sweeps a call are the sweeps one by one, tuned as their source says."""
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pyro
@@ -69,7 +69,7 @@ def follow(run, pieces):
         assert record.positions.shape[:2] == (1, count)
         records.append(record)
     scales = [
-        record.adaptation[0].scales.expand(1, count, -1)
+        scales_of(record).expand(1, count, -1)
         for record, count in zip(records, pieces, strict=True)
     ]
     values = zip(*(record[:4] for record in records), strict=True)
@@ -77,8 +77,8 @@ def follow(run, pieces):
     return chain, Record(*joined, (ScaleState(torch.cat(scales, 1)),))
 
 
-def scales_of(chain):
-    return chain.adaptation[0].scales
+def scales_of(chain_or_record):
+    return chain_or_record.adaptation[0].scales
 
 
 def assert_same_chain(one, other):
@@ -184,8 +184,8 @@ def test_a_chain_goes_on_from_the_last_sweep(engine):
     (later,), record = problem.engine.sweeps(problem, [chain], 5)
     assert torch.equal(later.position, record.positions[0, 4])
     assert not torch.equal(later.position, record.positions[0, 0])
-    assert torch.equal(scales_of(later), record.adaptation[0].scales[0, 4])
-    assert not torch.equal(scales_of(later), record.adaptation[0].scales[0, 0])
+    assert torch.equal(scales_of(later), scales_of(record)[0, 4])
+    assert not torch.equal(scales_of(later), scales_of(record)[0, 0])
     assert later.sweeps == 5
     assert torch.equal(later.warmup.accepted, record.accepted[0].sum(0))
     assert later.draws.sweeps == 0
@@ -219,6 +219,36 @@ def test_chains_together_are_each_chain_alone(engine):
     assert not torch.equal(together.accepted[0], together.accepted[1])
 
 
+def test_phases_and_sweeps_a_draw_follow_the_number_of_sweeps():
+    problem, chain = begin("fused", warmup_steps=4, thin=3)
+    found = []
+    for count in (1, 2, 1, 3, 6):
+        found.append((problem.is_warming_up(chain), problem.sweeps_a_draw(chain)))
+        (chain,), _ = problem.engine.sweeps(problem, [chain], count)
+        in_warmup = chain.sweeps <= 4
+        assert problem.phase(chain) is (chain.warmup if in_warmup else chain.draws)
+        assert problem.phase(chain).sweeps == (chain.sweeps if in_warmup else chain.sweeps - 4)
+    assert found == [(True, 1)] * 3 + [(False, 3)] * 2
+
+
+def test_a_problem_cannot_be_edited():
+    with pytest.raises(FrozenInstanceError):
+        begin("trace").problem.thin = 3
+
+
+def test_entries_of_a_record_are_its_chains_and_its_sweeps():
+    problem, chain = begin("fused")
+    chains = [replace(chain, key=ChainKey(1, number)) for number in range(2)]
+    _, record = problem.engine.sweeps(problem, chains, 5)
+    one = record.of_chain(1)
+    some = one.of_sweeps(1, 3)
+    for name in ("positions", "log_ratios", "accepted", "log_densities"):
+        assert torch.equal(getattr(one, name), getattr(record, name)[1]), name
+        assert torch.equal(getattr(some, name), getattr(record, name)[1, 1:3]), name
+    assert torch.equal(scales_of(one), scales_of(record)[1])
+    assert torch.equal(scales_of(some), scales_of(record)[1, 1:3])
+
+
 # --- Tuning --------------------------------------------------------------------------------------
 
 
@@ -238,7 +268,7 @@ def test_scales_follow_their_recursion_sweep_by_sweep(engine):
     targets = [0.2, 0.35, 0.44, 0.6]
     run = with_targets(begin(engine, warmup_steps=15), targets)
     _, record = follow(run, [4, 6, 5, 3])
-    scales = record.adaptation[0].scales[0]
+    scales = scales_of(record)[0]
     log_scales = np.log(scales_of(run.chain).numpy())
     for sweep, log_ratios in enumerate(record.log_ratios[0].numpy(), start=1):
         gain = sweep**-0.6 if sweep <= 15 else 0.0
@@ -268,13 +298,13 @@ def test_every_engine_tunes_as_the_trace_engine_does(engine):
 def test_untuned_and_frozen_scales_stay_as_they_are(engine):
     fixed = begin(engine, adapt=False)
     _, record = follow(fixed, [12, 4])
-    assert (record.adaptation[0].scales == scales_of(fixed.chain)).all()
+    assert (scales_of(record) == scales_of(fixed.chain)).all()
     assert (scales_of(fixed.chain) == 0.3).all()
     run = begin(engine)
     frozen, _ = follow(run, [12])
     assert (scales_of(frozen) != scales_of(run.chain)).all()
     later, record = follow(Run(run.problem, frozen), [3, 5])
-    assert (record.adaptation[0].scales == scales_of(frozen)).all()
+    assert (scales_of(record) == scales_of(frozen)).all()
     assert torch.equal(scales_of(later), scales_of(frozen))
 
 
@@ -283,7 +313,7 @@ def test_a_record_of_nothing_learnt_has_one_state(engine):
     """Which stands for all sweeps, in pieces of the record, too."""
     problem, chain = begin(engine, adapt=False)
     (after,), record = problem.engine.sweeps(problem, [chain], 6)
-    assert record.adaptation[0].scales.shape[:2] == (1, 1)
+    assert scales_of(record).shape[:2] == (1, 1)
     first = record.of_chain(0).of_sweeps(0, 2)
     assert first.accepted.shape[0] == 2
     assert torch.equal(scales_of(advance(problem, chain, first)), scales_of(after))

@@ -21,6 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.compiling import _warn_once
 from pyro_fnbg.engines.fused import compiled, memory
+from pyro_fnbg.engines.fused import engine as fused
 from pyro_fnbg.engines.fused.elementwise import (
     _exp,
     _expm1,

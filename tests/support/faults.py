@@ -257,18 +257,18 @@ def assert_passes(fault: Fault, run: FaultRun) -> None:
     assert not run.failures, f"{run.failures}: {context}"
 
 
-_PROPOSE = """    def propose(state: ChainState, block: int) -> Proposal[ChainState]:
+_PROPOSE = """    def propose(state: BatchState, block: int) -> Proposal[BatchState]:
         index = blocks[block]
         candidate = density(state.position.index_add(-1, index, increment[..., index]))
 """
 _PROPOSE_STALE = """    stale: list[Tensor] = []
 
-    def propose(state: ChainState, block: int) -> Proposal[ChainState]:
+    def propose(state: BatchState, block: int) -> Proposal[BatchState]:
         index = blocks[block]
         if block == 0:
             stale[:] = [state.position]
         stale.append(stale[-1].index_add(-1, index, increment[..., index]))
-        candidate = ChainState(
+        candidate = BatchState(
             state.position.index_add(-1, index, increment[..., index]),
             density(stale[-1]).log_terms,
         )
@@ -316,7 +316,7 @@ _NEW_BATCH = (
 # Two that build the engine past the check at set-up, by engine and case
 _BIT_BY_BIT = "tests/engines/test_feedforward.py::test_rejected_blocks_leave_no_trace"
 _SWEEPS = "tests/test_seeded.py::test_sweeps_are_those_of_the_model[{}-{}]"
-_TUNING = "tests/chains/test_setup.py::test_scales_follow_their_recursion_sweep_by_sweep[{}]"
+_TUNING = "tests/engines/test_base.py::test_scales_follow_their_recursion_sweep_by_sweep[{}]"
 
 # Every one of these is put into every engine, as the fault "MISTAKE-ENGINE"
 MISTAKES = (
@@ -336,11 +336,13 @@ MISTAKES = (
 )
 
 
-def _in_step(mistake: str, old: str, new: str, of_trace: str, of_feedforward: str) -> list[Fault]:
-    """Put a mistake into ``step.py``, which two engines share; each has to notice it."""
+def _in_core(
+    mistake: str, module: str, old: str, new: str, of_trace: str, of_feedforward: str
+) -> list[Fault]:
+    """Put a mistake into what two engines share; each has to notice it."""
     tests = {"trace": of_trace, "feedforward": of_feedforward}
     return [
-        Fault(f"{mistake}-{name}", "pyro_fnbg.core.step", old, new, test.format(name), name)
+        Fault(f"{mistake}-{name}", f"pyro_fnbg.core.{module}", old, new, test.format(name), name)
         for name, test in tests.items()
     ]
 
@@ -372,9 +374,9 @@ def _in_fused(mistake: str, module: str, old: str, new: str, case: str) -> Fault
 _GENERAL = [
     Fault(
         name="first-batch-for-ever",
-        module="pyro_fnbg.chains.setup",
-        old="rows_of_sweeps(chain.sweeps, count)",
-        new="rows_of_sweeps(0, count)",
+        module="pyro_fnbg.engines.base",
+        old="rows_of_sweeps(chain.key, first, count)",
+        new="rows_of_sweeps(chain.key, 0, count)",
         killed_by="tests/test_kernel.py::test_every_sweep_has_the_next_batch",
     ),
     Fault(
@@ -386,16 +388,16 @@ _GENERAL = [
     ),
     Fault(
         name="adaptation-after-warmup",
-        module="pyro_fnbg.chains.setup",
-        old="gains(run.sweeps, count, run.tuned_sweeps)",
-        new="gains(run.sweeps, count, 10**9)",
+        module="pyro_fnbg.engines.base",
+        old="gains(first, count) if first < problem.tuned_sweeps else None",
+        new="gains(first, count)",
         killed_by="tests/test_kernel.py::test_scales_are_constant_after_warmup_and_move_during_it",
     ),
     Fault(
         name="warmup-counted-as-draws",
-        module="pyro_fnbg.chains.setup",
-        old="warmup=tally if run.in_warmup else run.warmup,\n"
-        "        draws=run.draws if run.in_warmup else tally,",
+        module="pyro_fnbg.engines.base",
+        old="warmup=tally if in_warmup else chain.warmup,\n"
+        "        draws=chain.draws if in_warmup else tally,",
         new="warmup=tally,\n        draws=tally,",
         killed_by="tests/test_kernel.py::test_sequential_chains_leave_nothing_to_the_next",
     ),
@@ -409,8 +411,8 @@ _GENERAL = [
     Fault(
         name="lp-from-batches",
         module="pyro_fnbg.results.export",
-        old="if not _is_minibatch(reports[0]) and math.isclose",
-        new="if math.isclose",
+        old="if reports[0].plan.is_exact:",
+        new="if reports[0].plan.temperature == 1.0:",
         killed_by="tests/results/test_export.py::test_only_chains_for_the_models_posterior_have_lp",
     ),
     Fault(
@@ -434,16 +436,16 @@ _IN_DRIVER = [
     Fault(
         "first-sweep-of-a-draw-kept-by-the-driver",
         "pyro_fnbg.drivers.collect",
-        "results.positions[run.thin - 1 :: run.thin]",
-        "results.positions[:: run.thin]",
+        "record.positions[problem.thin - 1 :: problem.thin]",
+        "record.positions[:: problem.thin]",
         "tests/drivers/test_collect.py::"
         "test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each_draw",
     ),
     Fault(
         "statistics-given-to-another-chain",
         "pyro_fnbg.drivers.collect",
-        "self.statistics[piece.chain].add",
-        "self.statistics[piece.chain - 1].add",
+        "self.statistics[piece.number].add",
+        "self.statistics[piece.number - 1].add",
         "tests/drivers/test_collect.py::"
         "test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each_draw",
     ),
@@ -471,29 +473,29 @@ _IN_DRIVER = [
     Fault(
         "batches-of-skipped-sweeps-not-skipped",
         "pyro_fnbg.core.batches",
-        "self._group[1][skipped : skipped + taken]",
-        "self._group[1][:taken]",
+        "group[1][skipped : skipped + taken]",
+        "group[1][:taken]",
         "tests/core/test_batches.py::test_rows_of_many_sweeps_are_those_of_one_at_a_time",
     ),
     Fault(
         "first-sweep-of-a-call-goes-on",
-        "pyro_fnbg.chains.setup",
-        "position=results.positions[-1]",
-        "position=results.positions[0]",
-        "tests/chains/test_setup.py::test_after_goes_on_from_the_last_sweep",
+        "pyro_fnbg.engines.base",
+        "position=record.positions[-1]",
+        "position=record.positions[0]",
+        "tests/engines/test_base.py::test_a_chain_goes_on_from_the_last_sweep",
     ),
     Fault(
         "tuning-begins-anew-with-every-call",
-        "pyro_fnbg.chains.setup",
-        "gains(run.sweeps, count, run.tuned_sweeps)",
-        "gains(0, count, run.tuned_sweeps)",
-        "tests/chains/test_setup.py::test_sweeps_do_not_depend_on_how_many_are_asked_for[batches-fused]",
+        "pyro_fnbg.engines.base",
+        "gains(first, count) if first",
+        "gains(0, count) if first",
+        "tests/engines/test_base.py::test_sweeps_do_not_depend_on_how_many_are_asked_for[batches-fused]",
     ),
     Fault(
         "pieces-cross-the-end-of-the-warmup",
-        "pyro_fnbg.chains.running",
-        "count = min(group.count, run.warmup_steps - run.sweeps)",
-        "count = min(group.count, num_sweeps - run.sweeps)",
+        "pyro_fnbg.chains.pace",
+        "return min(self._sweeps, problem.warmup_steps - chain.sweeps)",
+        "return self._sweeps",
         "tests/chains/test_running.py::"
         "test_pieces_double_within_their_bounds_and_end_with_the_warmup[fused]",
     ),
@@ -508,41 +510,105 @@ _IN_DRIVER = [
     Fault(
         "draws-made-ahead-counted-twice",
         "pyro_fnbg.stock.ahead",
-        "first, stop = self.settled * self.sweeps_a_draw,",
-        "first, stop = 0 * self.sweeps_a_draw,",
+        "advance(self.problem, self.before, self.record",
+        "advance(self.problem, self.after, self.record",
         "tests/stock/test_ahead.py::"
         "test_reports_in_the_middle_of_a_chunk_count_the_draws_handed_out[1-fused]",
     ),
 ]
 
-_IN_STEP = [
-    *_in_step(
+_IN_CORE = [
+    *_in_core(
         "ratio-sign",
+        "step",
         "tiled_sum(log_terms - current_log_terms)",
         "tiled_sum(current_log_terms - log_terms)",
         _REVERSIBLE,
         _REVERSIBLE,
     ),
-    *_in_step(
+    *_in_core(
         "no-revert",
+        "step",
         "_select(accepted, proposal.candidate, state)",
         "proposal.candidate",
         _NO_TRACE,
         _BIT_BY_BIT,
     ),
-    *_in_step(
+    *_in_core(
         "stale-proposal",
-        "proposal = propose(state, block)",
-        "proposal = propose(proposal.candidate if block else state, block)",
+        "moves.base",
+        "return block_step(state, propose(state, block), log_u, log_correction)",
+        "self.last = propose(self.last.candidate if block else state, block)\n"
+        "        return block_step(state, self.last, log_u, log_correction)",
         _REVERSIBLE,
         _BIT_BY_BIT,
     ),
-    *_in_step(
+    *_in_core(
         "always-accept",
+        "step",
         "accepted = log_u < log_ratio",
         "accepted = log_ratio > -math.inf",
         _REVERSIBLE,
         _BIT_BY_BIT,
+    ),
+    *_in_core(
+        "tuning-away-from-the-target",
+        "moves.walk",
+        "adapt(state.scales, accept_probs, self.targets, gain)",
+        "adapt(state.scales, self.targets, accept_probs, gain)",
+        _TUNING,
+        _TUNING,
+    ),
+    Fault(
+        "correction-of-the-wrong-sign",
+        "pyro_fnbg.core.step",
+        "log_ratio = log_ratio + log_correction",
+        "log_ratio = log_ratio - log_correction",
+        "tests/core/test_step.py::test_a_proposal_that_is_not_symmetric_is_corrected",
+    ),
+    Fault(
+        "scale-of-another-block",
+        "pyro_fnbg.core.moves.base",
+        "self.owners = torch.searchsorted(blocks, owners)",
+        "self.owners = owners.clamp(max=len(blocks) - 1)",
+        "tests/core/test_moves.py::test_the_walk_of_some_blocks_has_their_coordinates_in_order",
+    ),
+    Fault(
+        "noise-of-another-moves-blocks",
+        "pyro_fnbg.core.moves.joint",
+        "position[..., own], z[..., own])",
+        "position[..., own], z[..., : len(own)])",
+        "tests/core/test_moves.py::"
+        "test_walks_side_by_side_are_one_walk_over_all_blocks_bit_for_bit[chains0-cut1]",
+    ),
+    Fault(
+        "correction-of-another-moves-blocks",
+        "pyro_fnbg.core.moves.joint",
+        "corrections[..., move.blocks] = part.log_corrections",
+        "corrections[..., : len(move.blocks)] = part.log_corrections",
+        "tests/core/test_moves.py::test_moves_of_two_kinds_each_have_their_own_part",
+    ),
+    Fault(
+        "moves-learn-from-each-others-blocks",
+        "pyro_fnbg.core.moves.joint",
+        "accept_probs[..., move.blocks], gain)",
+        "accept_probs[..., : len(move.blocks)], gain)",
+        "tests/core/test_moves.py::"
+        "test_walks_side_by_side_are_one_walk_over_all_blocks_bit_for_bit[chains0-cut1]",
+    ),
+    Fault(
+        "scales-of-the-first-sweeps-in-a-later-part-of-a-record",
+        "pyro_fnbg.engines.base",
+        "at(self.adaptation, slice(first, stop))",
+        "at(self.adaptation, slice(0, stop - first))",
+        "tests/engines/test_base.py::test_a_record_taken_in_pieces_leads_where_the_whole_does[fused]",
+    ),
+    Fault(
+        "batches-of-one-chain-for-all",
+        "pyro_fnbg.core.batches",
+        "self._groups.get(key)",
+        "next(iter(self._groups.values()), None)",
+        "tests/core/test_batches.py::test_chains_that_take_turns_get_the_batches_of_each_alone",
     ),
 ]
 
@@ -551,9 +617,8 @@ _IN_TRACE = [
     _in_trace(
         "current-state-not-re-evaluated",
         "engines.trace",
-        "sweep(position, density, propose, log_u_sweep.to(device))",
-        "sweep(position, (lambda p: states[-1]) if states else density, propose, "
-        "log_u_sweep.to(device))",
+        "sweep(position, density, step, num_blocks)",
+        "sweep(position, (lambda p: states[-1]) if states else density, step, num_blocks)",
         _NEW_BATCH,
     ),
     _in_trace(
@@ -605,20 +670,13 @@ _IN_TRACE = [
         "engines.trace",
         "z[chain]",
         "z[0]",
-        "tests/engines/test_feedforward.py::test_same_decisions_as_the_trace_engine[xor]",
-    ),
-    _in_trace(
-        "tuning-away-from-the-target",
-        "engines.trace",
-        "adapt(scales, probs, tuning.targets,",
-        "adapt(scales, tuning.targets, probs,",
-        _TUNING,
+        _SWEEPS.format("feedforward", "deep"),
     ),
     _in_trace(
         "tuning-by-the-gain-of-another-sweep",
         "engines.trace",
-        "tuning.gains[number]",
-        "tuning.gains[0]",
+        "gains[number]",
+        "gains[0]",
         _TUNING,
     ),
 ]
@@ -626,8 +684,8 @@ _IN_TRACE = [
 _IN_FEEDFORWARD = [
     _in_feedforward(
         "current-state-not-re-evaluated",
-        "sweep(positions, evaluate, propose, log_u[:, number])",
-        "sweep(positions, (lambda p: state) if results else evaluate, propose, log_u[:, number])",
+        "sweep(positions, evaluate, step,",
+        "sweep(positions, (lambda p: state) if results else evaluate, step,",
         _NEW_BATCH,
     ),
     _in_feedforward(
@@ -654,20 +712,14 @@ _IN_FEEDFORWARD = [
     _in_feedforward("jacobian-dropped", " + jacobian.double()", "", "scale"),
     _in_feedforward(
         "noise-shared-between-chains",
-        "increments(z[:, number], scales,",
-        "increments(z[:1, number].expand_as(z[:, number]), scales,",
+        "positions, z[:, number])",
+        "positions, z[:1, number].expand_as(z[:, number]))",
         "deep",
     ),
     _in_feedforward(
-        "tuning-away-from-the-target",
-        "adapt(scales, probs, tuning.targets,",
-        "adapt(scales, tuning.targets, probs,",
-        _TUNING,
-    ),
-    _in_feedforward(
         "tuning-by-the-gain-of-another-sweep",
-        "tuning.gains[number]",
-        "tuning.gains[0]",
+        "gains[number]",
+        "gains[0]",
         _TUNING,
     ),
     _in_feedforward(
@@ -781,16 +833,16 @@ _IN_FUSED = [
     _in_fused("noise-shared-between-chains", "engine", "z[chain]", "z[0]", "deep"),
     _in_fused(
         "tuning-away-from-the-target",
-        "compiled",
-        "_accept_prob(log_ratio) - noise.targets[block]",
-        "noise.targets[block] - _accept_prob(log_ratio)",
+        "moves",
+        "(prob - noise.targets[block])",
+        "(noise.targets[block] - prob)",
         _TUNING.format("fused"),
     ),
     _in_fused(
         "tuning-by-the-gain-of-another-sweep",
         "compiled",
-        "noise.gains[k] * excess",
-        "noise.gains[0] * excess",
+        "log_ratio, noise.gains[k])",
+        "log_ratio, noise.gains[0])",
         _TUNING.format("fused"),
     ),
     _in_fused(
@@ -887,7 +939,7 @@ _IN_PCN = [
 FAULTS: list[Fault] = [
     *_GENERAL,
     *_IN_DRIVER,
-    *_IN_STEP,
+    *_IN_CORE,
     *_IN_TRACE,
     *_IN_FEEDFORWARD,
     *_IN_FUSED,
