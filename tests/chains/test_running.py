@@ -1,11 +1,13 @@
 """Chains in one process: what each does depends on nothing that runs beside it, nor on time."""
 
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
 
 import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 
@@ -189,6 +191,44 @@ def test_the_model_is_inspected_once_for_all_chains(monkeypatch):
     assert sorted(calls) == sorted(names)
 
 
+@on_every_engine
+@pytest.mark.parametrize("sweeps", [4, WARMUP + 3], ids=["tuning", "tuned"])
+def test_a_state_that_was_pickled_is_all_that_the_next_sweeps_need(engine, sweeps):
+    """On a problem that was set up anew, as after a restart."""
+    options = {"batch_size": 7, "proposal_scale": 0.3}
+    problem, chains = start(engine, [5], **options)
+    middle, _ = join(problem, chains, run_chains(problem, chains, sweeps))
+    expected = join(problem, middle, run_chains(problem, middle, WARMUP + 20))
+    stored = pickle.dumps(middle[0])
+    assert len(stored) < 5_000
+    again, _ = start(engine, [5], **options)
+    loaded = [pickle.loads(stored)]
+    found = join(again, loaded, run_chains(again, loaded, WARMUP + 20))
+    assert 0.05 < found[1][0][2].double().mean() < 0.95  # decisions of both kinds
+    assert_same(found, expected, "fused")  # bit for bit, whatever the engine
+    assert found[0][0].key == ChainKey(17, 5)
+
+
+def test_impossible_candidates_tune_as_acceptance_zero_and_are_counted():
+    def model():
+        a = pyro.sample("a", dist.Normal(torch.zeros(2, 1), 1.0).to_event(2))
+        pyro.factor("edge", torch.where(a[0, 0] > 0, torch.nan, 0.0))
+
+    config = FNBG(model, proposal_scale=1.0).config
+    problem, chains = start_chains(config, 40, BoundModel(model), [None], [ChainKey(17, 0)])
+    scales, lost = [scales_of(chains[0])], []
+    for piece in run_chains(problem, chains, 40):
+        scales.extend(piece.record.adaptation[0].scales)
+        lost.extend(piece.record.log_ratios.isnan())
+    lost, scales = torch.stack(lost), torch.stack(scales)
+    assert torch.equal(piece.after.warmup.non_finite, lost.sum(0))
+    assert lost[:, 0].any()
+    assert not lost[:, 1].any()
+    gains = torch.arange(1, 41, dtype=torch.float64) ** -0.6
+    expected = scales[:-1] * (-0.44 * gains)[:, None].exp()
+    torch.testing.assert_close(scales[1:][lost], expected[lost], rtol=1e-12, atol=0.0)
+
+
 # --- Threads -------------------------------------------------------------------------------------
 
 
@@ -237,8 +277,7 @@ def test_every_chain_gets_its_turn(engine, monkeypatch):
         first = [piece.number for piece in islice(pieces, 60)]
     counts = [first.count(number) for number in range(3)]
     assert sum(counts) == 60
-    # One piece a round; threads may be a round or two apart
-    assert max(counts) - min(counts) <= (3 if engine == "fused" else 1)
+    assert max(counts) - min(counts) <= 1
 
 
 @on_every_engine
