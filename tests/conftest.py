@@ -12,6 +12,7 @@ import pyro  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
+
 from support import limits  # noqa: E402
 
 matplotlib.use("Agg")
