@@ -13,12 +13,15 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
+from support import limits  # noqa: E402
+
 matplotlib.use("Agg")
 torch.set_num_threads(1)
 settings.register_profile("pyro_fnbg", derandomize=True, deadline=None)
 settings.load_profile("pyro_fnbg")
 
 pytest_exception_interact = faults.pytest_exception_interact
+limited, heard_ctrl_c = limits.limited, limits.heard_ctrl_c
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,8 @@ def _on_threads(problem: Problem, groups: Sequence[_Group], num_sweeps: int) -> 
         try:
             while pending:
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
+                # In the order of submission, or a chain could fall behind lap by lap
+                for future in [one for one in pending if one in done]:
                     group = pending.pop(future)
                     pieces = future.result()
                     if group.chains[0].sweeps < num_sweeps:

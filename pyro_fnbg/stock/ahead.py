@@ -14,6 +14,7 @@ from pyro_fnbg.chains.pace import Pace
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem, Record, advance
+from pyro_fnbg.stock.errors import errors_come_home
 
 __all__ = ["Ahead", "look_ahead", "new_pace"]
 
@@ -99,6 +100,7 @@ def new_pace() -> Pace:
     return Pace(ENOUGH_SECONDS, MAX_DRAWS, MAX_NUMBERS)
 
 
+@errors_come_home
 def look_ahead(
     problem: Problem, chain: ChainState, statistics: DrawStatistics, pace: Pace
 ) -> Ahead:
@@ -118,13 +120,15 @@ def look_ahead(
     record = records.of_chain(0)
     if not problem.is_warming_up(chain):
         statistics.add(record, a_draw)
-    # Each site gets memory of its own, so that keeping a small one does not keep the others alive
-    values = {
-        name: value.clone(memory_format=torch.contiguous_format)
-        for name, value in problem.sites.layout.unflatten(
-            record.positions[a_draw - 1 :: a_draw]
-        ).items()
-    }
+    # Each site gets memory of its own, so that keeping a small one does not keep the others alive.
+    # What is made in inference mode counts no versions.
+    with torch.inference_mode(False):
+        values = {
+            name: value.clone(memory_format=torch.contiguous_format)
+            for name, value in problem.sites.layout.unflatten(
+                record.positions[a_draw - 1 :: a_draw]
+            ).items()
+        }
     tally = chain.warmup if problem.is_warming_up(chain) else chain.draws
     accepted = (tally.accepted + record.accepted.cpu().cumsum(0))[a_draw - 1 :: a_draw]
     sweeps = tally.sweeps + a_draw * torch.arange(1, count // a_draw + 1)

@@ -7,17 +7,18 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP
+from pyro_fnbg.chains.report import Diagnostics
 from pyro_fnbg.chains.running import Piece, start_chains
-from pyro_fnbg.chains.setup import after, next_sweeps
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.draws import Draws
+from pyro_fnbg.model.bound import BoundModel
 
 NET = BayesianMLP(
     [2, 3, 1], likelihood="normal", observation_scale=dist.HalfNormal(torch.tensor(1.0))
 )
-X = torch.randn(24, 2, generator=torch.Generator().manual_seed(1))
 WARMUP, DRAWS, THIN = 4, 6, 2
+NUMBERS = (0, 1, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -28,23 +29,33 @@ def _as_under_mcmc():
 
 
 def start():
+    x = torch.randn(24, 2, generator=torch.Generator().manual_seed(1))
     kernel = FNBG(NET, engine="fused", thin=THIN)
-    keys = [ChainKey(17, chain) for chain in range(3)]
-    return kernel, start_chains(kernel.config, WARMUP, (X, X[:, 0]), {}, [None] * 3, keys)
+    keys = [ChainKey(17, number) for number in NUMBERS]
+    bound = BoundModel(NET, (x, x[:, 0]))
+    return kernel, *start_chains(kernel.config, WARMUP, bound, [None] * 3, keys)
+
+
+def new_collector(hook=None):
+    kernel, problem, chains = start()
+    draws = Draws(problem.sites, None, 3, DRAWS)
+    return Collector(kernel, problem, chains, draws, hook, [" [0]", " [1]", " [2]"])
+
+
+def next_piece(problem, number, chain, count):
+    (after,), records = problem.engine.sweeps(problem, [chain], count)
+    return Piece(number, chain, after, records.of_chain(0))
 
 
 def collect(pieces_of_draws, hook=None):
     """Run three chains in pieces of so many draws, given chain by chain, and collect by turns."""
-    kernel, runs = start()
-    draws = Draws(runs[0].sites, None, 3, DRAWS)
-    collector = Collector(kernel, runs, draws, hook, [" [0]", " [1]", " [2]"])
+    collector = new_collector(hook)
     turns = []
-    for chain, run in enumerate(runs):
-        for count in [WARMUP, *(THIN * n for n in pieces_of_draws[chain])]:
-            (results,) = next_sweeps([run], count)
-            turns.append((run.sweeps, chain, Piece(chain, run, results)))
-            run = after(run, results)
-    for _, _, piece in sorted(turns, key=lambda turn: turn[:2]):
+    for number, chain in enumerate(collector.chains):
+        for count in [WARMUP, *(THIN * n for n in pieces_of_draws[number])]:
+            turns.append(next_piece(collector.problem, number, chain, count))
+            chain = turns[-1].after
+    for piece in sorted(turns, key=lambda piece: (piece.before.sweeps, piece.number)):
         collector.take(piece)
     return collector
 
@@ -53,12 +64,12 @@ WHOLE, MIXED = [[DRAWS]] * 3, [[1, 2, 3], [6], [2, 1, 1, 2]]
 
 
 def assert_alike(one, other):
-    assert one.draws.counts == other.draws.counts
-    for chain in range(3):
-        mine, its = one.draws.of_chain(chain), other.draws.of_chain(chain)
+    assert one.draws.counts == other.draws.counts == [DRAWS] * 3
+    for number in NUMBERS:
+        mine, its = one.draws.of_chain(number), other.draws.of_chain(number)
         assert all(torch.equal(mine[name], its[name]) for name in its)
-        np.testing.assert_equal(one.report(chain), other.report(chain))
-        assert torch.equal(one.runs[chain].position, other.runs[chain].position)
+        np.testing.assert_equal(vars(one.report(number)), vars(other.report(number)))
+        assert torch.equal(one.chains[number].position, other.chains[number].position)
 
 
 def test_pieces_of_any_size_give_the_same_draws_and_reports():
@@ -66,78 +77,84 @@ def test_pieces_of_any_size_give_the_same_draws_and_reports():
 
 
 def test_a_hook_that_looks_on_changes_nothing():
-    assert_alike(
-        collect(MIXED, lambda kernel, params, stage, i: kernel.diagnostics()), collect(WHOLE)
-    )
+    seen = []
+
+    def hook(kernel, params, stage, i):
+        seen.append(kernel.diagnostics()["chain"])
+
+    assert_alike(collect(MIXED, hook), collect(WHOLE))
+    assert [seen.count(number) for number in NUMBERS] == [WARMUP + DRAWS] * 3
 
 
 def test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each_draw():
     collector = collect(MIXED)
-    _, runs = start()
-    for chain, run in enumerate(runs):
-        accepted, sweeps = torch.zeros(run.partition.num_blocks), []
+    _, problem, chains = start()
+    for number, chain in enumerate(chains):
+        accepted, positions = torch.zeros(problem.partition.num_blocks), []
         probs, log_densities = [], []
         for sweep in range(WARMUP + THIN * DRAWS):
-            (results,) = next_sweeps([run], 1)
-            run = after(run, results)
+            piece = next_piece(problem, number, chain, 1)
+            chain, record = piece.after, piece.record
             if sweep >= WARMUP:
-                accepted += results.accepted[0]
-                sweeps.append(run.position)
-                probs.append(results.log_ratios[0].clamp(max=0.0).exp().mean())
-                log_densities.append(results.log_densities[0])
-        values = run.sites.layout.unflatten(torch.stack(sweeps[THIN - 1 :: THIN]))
-        found = collector.draws.of_chain(chain)
+                accepted += record.accepted[0]
+                positions.append(chain.position)
+                probs.append(record.log_ratios[0].clamp(max=0.0).exp().mean())
+                log_densities.append(record.log_densities[0])
+        values = problem.sites.layout.unflatten(torch.stack(positions[THIN - 1 :: THIN]))
+        found = collector.draws.of_chain(number)
         for name, value in values.items():
-            assert torch.equal(found[name], run.sites.constrain[name](value))
-        report = collector.report(chain)
-        assert report["chain"] == chain
-        rates = torch.tensor(list(report["acceptance rate by block"].values()))
-        torch.testing.assert_close(rates, accepted / (THIN * DRAWS))
-        stats = report["sample_stats"]
+            assert torch.equal(found[name], problem.sites.constrain[name](value))
+        report = collector.report(number)
+        assert report.key == ChainKey(17, number)
+        np.testing.assert_allclose(report.acceptance_rates, accepted.numpy() / (THIN * DRAWS))
         means = torch.stack(probs).view(DRAWS, THIN).mean(1)
-        np.testing.assert_allclose(stats["acceptance_rate"], means.numpy(), rtol=1e-6)
-        np.testing.assert_allclose(
-            stats["batch_log_density"], torch.stack(log_densities[THIN - 1 :: THIN]), rtol=1e-6
+        np.testing.assert_allclose(report.draws["acceptance_rate"], means, rtol=1e-6)
+        np.testing.assert_array_equal(
+            report.draws["batch_log_density"], torch.stack(log_densities[THIN - 1 :: THIN])
         )
-        scales = torch.tensor(list(report["proposal scale by block"].values()))
-        torch.testing.assert_close(scales.double(), run.scales, rtol=1e-6, atol=0.0)
+        np.testing.assert_array_equal(report.learnt["proposal scale"], chain.adaptation[0].scales)
 
 
 def test_the_hook_is_called_once_for_every_step_of_the_warmup_and_every_draw():
     calls = []
 
     def hook(kernel, params, stage, i):
-        report = kernel.diagnostics()
-        calls.append((stage, i, params, report, kernel._running().sweeps))
+        calls.append((stage, i, params, kernel.diagnostics(), kernel.state, kernel.initial_params))
 
     collector = collect(MIXED, hook)
-    for chain in range(3):
-        mine = [call for call in calls if call[0].endswith(f"[{chain}]")]
+    constrain = collector.problem.sites.constrain
+    for number in NUMBERS:
+        mine = [call for call in calls if call[0].endswith(f"[{number}]")]
         assert [call[:2] for call in mine] == [
-            *((f"Warmup [{chain}]", i) for i in range(WARMUP)),
-            *((f"Sample [{chain}]", i) for i in range(DRAWS)),
+            *((f"Warmup [{number}]", i) for i in range(WARMUP)),
+            *((f"Sample [{number}]", i) for i in range(DRAWS)),
         ]
+        states = [call[4] for call in mine]
         sweeps = [*range(1, WARMUP + 1), *range(WARMUP + THIN, WARMUP + THIN * DRAWS + 1, THIN)]
-        assert [call[4] for call in mine] == sweeps
-        assert {call[3]["chain"] for call in mine} == {chain}
-        found = collector.draws.of_chain(chain)
-        constrain = collector.runs[0].sites.constrain
-        for number, (_, _, params, report, _) in enumerate(mine[WARMUP:]):
+        assert [state.sweeps for state in states] == sweeps
+        assert {state.key for state in states} == {ChainKey(17, number)}
+        assert {call[3]["chain"] for call in mine} == {number}
+        found, last = collector.draws.of_chain(number), Diagnostics(collector.report(number))
+        for place, (_, _, params, report, _, shown) in enumerate(mine[WARMUP:], start=1):
             for name, value in params.items():
-                assert torch.equal(constrain[name](value), found[name][number])
-            so_far = collector.report(chain)["sample_stats"]["acceptance_rate"][: number + 1]
+                assert torch.equal(constrain[name](value), found[name][place - 1])
+                assert torch.equal(value, shown[name])
+            so_far = last["sample_stats"]["acceptance_rate"][:place]
             assert np.array_equal(report["sample_stats"]["acceptance_rate"], so_far)
-        last = collector.report(chain)["acceptance rate by block"]
-        assert mine[-1][3]["acceptance rate by block"] == last
+        assert mine[-1][3]["acceptance rate by block"] == last["acceptance rate by block"]
     assert len(calls) == 3 * (WARMUP + DRAWS)
 
 
 def test_what_a_hook_writes_to_its_values_stays_there():
+    calls = []
+
     def scribble(kernel, params, stage, i):
+        calls.append(stage)
         for value in params.values():
             value.fill_(torch.nan)
 
     assert_alike(collect(MIXED, scribble), collect(WHOLE))
+    assert len(calls) == 3 * (WARMUP + DRAWS)
 
 
 def test_a_hook_that_raises_has_seen_the_last_draw_that_is_kept():
@@ -148,17 +165,12 @@ def test_a_hook_that_raises_has_seen_the_last_draw_that_is_kept():
         if (stage, i) == ("Sample [1]", 3):
             raise OSError("disk full")
 
-    kernel, runs = start()
-    draws = Draws(runs[0].sites, None, 3, DRAWS)
-    collector = Collector(kernel, runs, draws, fail, [" [0]", " [1]", " [2]"])
-    run = runs[1]
-    (warmup,) = next_sweeps([run], WARMUP)
-    collector.take(Piece(1, run, warmup))
-    run = after(run, warmup)
-    (results,) = next_sweeps([run], THIN * DRAWS)
+    collector = new_collector(fail)
+    warmup = next_piece(collector.problem, 1, collector.chains[1], WARMUP)
+    collector.take(warmup)
     with pytest.raises(OSError, match="disk full"):
-        collector.take(Piece(1, run, results))
+        collector.take(next_piece(collector.problem, 1, warmup.after, THIN * DRAWS))
     assert seen[-1] == ("Sample [1]", 3)
-    assert draws.counts == [0, 4, 0]
-    assert collector.report(1)["sample_stats"]["acceptance_rate"].shape == (4,)
-    assert collector.runs[1].draws.sweeps == THIN * 4
+    assert collector.draws.counts == [0, 4, 0]
+    assert collector.report(1).num_draws == 4
+    assert collector.chains[1].draws.sweeps == THIN * 4

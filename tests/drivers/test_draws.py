@@ -23,7 +23,7 @@ def model():
 def sites():
     kernel = FNBG(model)
     kernel.setup(0)
-    return kernel._running().sites
+    return kernel.problem.sites
 
 
 def constrained(sites, positions):
@@ -124,8 +124,8 @@ def test_each_site_keeps_its_type():
 
     kernel = FNBG(mixed)
     kernel.setup(0)
-    draws = Draws(kernel._running().sites, None, 1, 1)
-    draws.add(0, kernel._running().position[None])
+    draws = Draws(kernel.problem.sites, None, 1, 1)
+    draws.add(0, kernel.state.position[None])
     types = {name: value.dtype for name, value in draws.of_chain(0).items()}
     assert types == {"a": torch.float32, "b": torch.float64}
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
-from pyro_fnbg.chains import report as reports
+from pyro_fnbg.chains import batch_noise
 from pyro_fnbg.chains import setup as run_module
 from pyro_fnbg.results import estimates
 from pyro_fnbg.results.estimates import import_arviz
@@ -24,19 +24,31 @@ az = import_arviz()
 IS_ARVIZ_1 = int(az.__version__.partition(".")[0]) >= 1
 METHODS = ("vectorized", "sequential", "processes")
 ROWS = 24
-X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(1))
-Y = torch.randint(0, 2, (ROWS,), generator=torch.Generator().manual_seed(2))
 NET = BayesianMLP([2, 2, 2], likelihood="categorical")
 
 on_every_engine = pytest.mark.parametrize("engine", ENGINES)
-# A fork in a process that has threads is what Python 3.12 warns of
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks")
+pytestmark = [
+    # A fork in a process that has threads is what Python 3.12 warns of
+    pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
+    pytest.mark.usefixtures("limited"),
+]
 
 
 @pytest.fixture(autouse=True)
 def few_probes(monkeypatch):
     """Measure the noise of batches on few of them, which is quick and as exact to compare."""
-    monkeypatch.setattr(reports, "PROBED_CANDIDATES", 1)
+    monkeypatch.setattr(batch_noise, "PROBED_CANDIDATES", 1)
+
+
+def make_data():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(ROWS, 2, generator=generator)
+    return x, torch.randint(0, 2, (ROWS,), generator=generator)
+
+
+@pytest.fixture
+def data():
+    return make_data()
 
 
 def scaled(dtype):
@@ -67,8 +79,9 @@ def arguments(engine, case="given"):
     """The kernel, the data and the driver's options of a case."""
     options, is_scaled, is_given = CASES[case]
     dtype = torch.float64 if engine == "feedforward" else torch.float32
-    x = X.to(dtype)
-    model, y = (scaled(dtype), x[:, 0]) if is_scaled else (NET, Y)
+    x, y = make_data()
+    x = x.to(dtype)
+    model, y = (scaled(dtype), x[:, 0]) if is_scaled else (NET, y)
     kernel = FNBG(model, engine=engine, **options)
     if not is_given:
         return kernel, (x, y), {}
@@ -76,7 +89,7 @@ def arguments(engine, case="given"):
     generator = torch.Generator().manual_seed(3)
     given = {
         site.name: torch.randn(3, *site.shape, generator=generator, dtype=dtype)
-        for site in kernel._running().sites.layout.sites
+        for site in kernel.problem.sites.layout.sites
     }
     return FNBG(model, engine=engine, **options), (x, y), {"initial_params": given}
 
@@ -148,7 +161,7 @@ def test_spawned_workers_make_the_same_draws_and_take_the_parents_defaults(monke
     assert_same_run(found, expected, "trace")
 
 
-def test_set_up_happens_once_for_all_chains(monkeypatch):
+def test_set_up_happens_once_for_all_chains(data, monkeypatch):
     calls, choose = [], run_module.choose_engine
 
     def counting(*args):
@@ -156,28 +169,28 @@ def test_set_up_happens_once_for_all_chains(monkeypatch):
         return choose(*args)
 
     monkeypatch.setattr(run_module, "choose_engine", counting)
-    drive(FNBG(NET), X, Y, num_chains=4)
+    drive(FNBG(NET), *data, num_chains=4)
     assert len(calls) == 1
-    drive(FNBG(NET), X, Y, num_chains=4, chain_method="sequential")
+    drive(FNBG(NET), *data, num_chains=4, chain_method="sequential")
     assert len(calls) == 2
 
 
 @on_every_engine
-def test_the_drivers_thin_is_the_kernels(engine):
-    by_kernel = drive(FNBG(NET, engine=engine, thin=3), X, Y, draws=6, num_chains=2)
-    by_driver = drive(FNBG(NET, engine=engine), X, Y, draws=6, num_chains=2, thin=3)
-    both = drive(FNBG(NET, engine=engine, thin=3), X, Y, draws=6, num_chains=2, thin=3)
+def test_the_drivers_thin_is_the_kernels(data, engine):
+    by_kernel = drive(FNBG(NET, engine=engine, thin=3), *data, draws=6, num_chains=2)
+    by_driver = drive(FNBG(NET, engine=engine), *data, draws=6, num_chains=2, thin=3)
+    both = drive(FNBG(NET, engine=engine, thin=3), *data, draws=6, num_chains=2, thin=3)
     for run in (by_driver, both):
         assert same(by_chain(run), by_chain(by_kernel))
         np.testing.assert_equal(run._diagnostics, by_kernel._diagnostics)
     assert {report["thin"] for report in by_driver._diagnostics} == {3}
 
 
-def test_warmup_is_as_long_as_the_draws_unless_told():
-    found = drive(FNBG(NET), X, Y, draws=15, warmup=None)
+def test_warmup_is_as_long_as_the_draws_unless_told(data):
+    found = drive(FNBG(NET), *data, draws=15, warmup=None)
     assert found.warmup_steps == 15
-    assert same(by_chain(found), by_chain(drive(FNBG(NET), X, Y, draws=15, warmup=15)))
-    assert drive(FNBG(NET), X, Y, draws=1, warmup=0).get_samples()["layer1.bias"].shape == (1, 2)
+    assert same(by_chain(found), by_chain(drive(FNBG(NET), *data, draws=15, warmup=15)))
+    assert drive(FNBG(NET), *data, draws=1, warmup=0).get_samples()["layer1.bias"].shape == (1, 2)
 
 
 # --- The surface of Pyro's driver ----------------------------------------------------------------
@@ -197,12 +210,12 @@ def test_samples_are_by_chain_or_joined_or_picked_at_random():
     assert mcmc.get_samples(5, group_by_chain=True)["scale"].shape == (2, 5)
 
 
-def test_keyword_arguments_reach_the_model_and_gradients_stay_out():
-    x = X.clone().requires_grad_()
-    expected = drive(FNBG(NET), X, Y)
+def test_keyword_arguments_reach_the_model_and_gradients_stay_out(data):
+    x, y = data[0].clone().requires_grad_(), data[1]
+    expected = drive(FNBG(NET), *data)
     pyro.set_rng_seed(1)
     mcmc = MultiChainMCMC(FNBG(NET), num_samples=20, warmup_steps=10, disable_progbar=True)
-    mcmc.run(x, y=Y)
+    mcmc.run(x, y=y)
     assert same(by_chain(mcmc), by_chain(expected))
     assert not any(value.requires_grad for value in mcmc.get_samples().values())
 
@@ -235,10 +248,10 @@ def test_save_params_of_one_run_do_not_stay_with_the_kernel():
         assert set(by_chain(drive(kernel, torch.ones(7)))) == {"loc", "scale", "share"}
 
 
-def test_the_progress_bar_shows_all_sweeps_and_acceptance_by_layer(capsys):
+def test_the_progress_bar_shows_all_sweeps_and_acceptance_by_layer(data, capsys):
     for method in METHODS:
         mcmc = drive(
-            FNBG(NET), X, Y, num_chains=2, thin=3, disable_progbar=False, chain_method=method,
+            FNBG(NET), *data, num_chains=2, thin=3, disable_progbar=False, chain_method=method,
             mp_context="fork",
         )  # fmt: skip
         last = re.split(r"[\r\n]+", capsys.readouterr().err.strip())[-1]
@@ -254,24 +267,24 @@ def test_the_progress_bar_shows_all_sweeps_and_acceptance_by_layer(capsys):
         )
 
 
-def test_quiet_runs_print_and_warn_nothing(capfd):
+def test_quiet_runs_print_and_warn_nothing(data, capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drive(FNBG(NET, batch_size=10), X, Y, draws=150, num_chains=3)
+        drive(FNBG(NET, batch_size=10), *data, draws=150, num_chains=3)
     assert capfd.readouterr() == ("", "")
 
 
-def test_outer_handlers_and_random_numbers_are_left_alone():
+def test_outer_handlers_and_random_numbers_are_left_alone(data):
     """But for one step of torch's stream, so that the next run gets other noise."""
     numbers = np.random.get_state()[1].copy()  # noqa: NPY002
     with pyro.poutine.trace() as outer:
-        drive(FNBG(NET), X, Y, num_chains=2, seed=None)
+        drive(FNBG(NET), *data, num_chains=2, seed=None)
     assert not outer.trace.nodes
     assert np.array_equal(numbers, np.random.get_state()[1])  # noqa: NPY002
     pyro.set_rng_seed(1)
     torch.rand(())
     expected = torch.rand(3)
-    drive(FNBG(NET), X, Y, num_chains=2, seed=1)
+    drive(FNBG(NET), *data, num_chains=2, seed=1)
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -296,8 +309,8 @@ def test_diagnostics_are_arvizs_estimates_and_each_chains_report(max_numbers, mo
             np.testing.assert_equal(found[entry][f"chain {chain}"], known)
 
 
-def test_the_summary_says_what_the_chains_target_and_names_every_parameter(capsys):
-    mcmc = drive(FNBG(NET, batch_size=6), X, Y, draws=30, num_chains=2, thin=4)
+def test_the_summary_says_what_the_chains_target_and_names_every_parameter(data, capsys):
+    mcmc = drive(FNBG(NET, batch_size=6), *data, draws=30, num_chains=2, thin=4)
     mcmc.summary(prob=0.5)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"target: {mcmc.kernel.target}"
@@ -325,9 +338,9 @@ def test_chains_that_never_move_are_reported_without_an_error():
     mcmc.summary()
 
 
-def test_arviz_gets_draws_statistics_and_what_the_chains_target():
-    mcmc = drive(FNBG(NET, batch_size=6, thin=2), X, Y, num_chains=3)
-    pyros = stock(FNBG(NET, batch_size=6, thin=2), X, Y, num_chains=3)
+def test_arviz_gets_draws_statistics_and_what_the_chains_target(data):
+    mcmc = drive(FNBG(NET, batch_size=6, thin=2), *data, num_chains=3)
+    pyros = stock(FNBG(NET, batch_size=6, thin=2), *data, num_chains=3)
     found, expected = to_arviz(mcmc), to_arviz(pyros)
     for group in ("posterior", "sample_stats", "chain_stats", "observed_data"):
         assert set(found[group].data_vars) == set(expected[group].data_vars)
@@ -346,7 +359,7 @@ def test_arviz_gets_draws_statistics_and_what_the_chains_target():
 
 
 @pytest.mark.skipif(IS_ARVIZ_1, reason="ArviZ 1.x has no converter for Pyro")
-def test_from_pyro_of_arviz_0_works_as_well():
+def test_from_pyro_of_arviz_0_works_as_well(data):
     mcmc = drive(FNBG(regression), torch.ones(7), num_chains=2)
     data = az.from_pyro(mcmc, log_likelihood=False)
     for name, value in by_chain(mcmc).items():
@@ -383,9 +396,10 @@ def calls_by_chain(calls, num_chains):
         ("fused", 3, "sequential"),
     ],
 )
-def test_hooks_see_what_they_see_under_pyros_driver(engine, num_chains, method):
+def test_hooks_see_what_they_see_under_pyros_driver(data, engine, num_chains, method):
     """Chain by chain: stages and numbers, values, reports, and the kernel at that moment."""
-    kernel, x, y = FNBG(scaled(torch.float32), engine=engine, thin=2), X, X[:, 0]
+    kernel, x = FNBG(scaled(torch.float32), engine=engine, thin=2), data[0]
+    y = x[:, 0]
     own, pyros = [], []
     options = {"draws": 5, "warmup": 4, "num_chains": num_chains}
     mcmc = drive(kernel, x, y, hook_fn=recorder(own), chain_method=method, **options)
@@ -405,7 +419,7 @@ def test_hooks_see_what_they_see_under_pyros_driver(engine, num_chains, method):
     assert_same_run(mcmc, expected, engine)
 
 
-def test_hooks_in_workers_see_their_chain(tmp_path):
+def test_hooks_in_workers_see_their_chain(data, tmp_path):
     def hook(kernel, params, stage, i):
         chain = kernel.diagnostics()["chain"]
         found = {name: value.tolist() for name, value in params.items()}
@@ -413,7 +427,7 @@ def test_hooks_in_workers_see_their_chain(tmp_path):
             file.write(json.dumps([stage, i, found, kernel.target]) + "\n")
 
     mcmc = drive(
-        FNBG(NET, thin=2), X, Y, draws=4, warmup=2, num_chains=2, hook_fn=hook,
+        FNBG(NET, thin=2), *data, draws=4, warmup=2, num_chains=2, hook_fn=hook,
         chain_method="processes", mp_context="fork",
     )  # fmt: skip
     for chain in range(2):
@@ -427,10 +441,10 @@ def test_hooks_in_workers_see_their_chain(tmp_path):
         assert {line[3] for line in lines} == {mcmc.kernel.target}
 
 
-def test_after_a_run_the_kernel_shows_the_last_chain():
+def test_after_a_run_the_kernel_shows_the_last_chain(data):
     for method in ("vectorized", "sequential"):
         kernel = FNBG(NET)
-        mcmc = drive(kernel, X, Y, num_chains=3, chain_method=method)
+        mcmc = drive(kernel, *data, num_chains=3, chain_method=method)
         np.testing.assert_equal(kernel.diagnostics(), mcmc._diagnostics[2])
         assert kernel.engine == "fused"
         assert set(kernel.transforms) == set(mcmc.get_samples())
@@ -489,10 +503,10 @@ def test_ctrl_c_keeps_the_draws_so_far(engine, method):
     assert len(mcmc.diagnostics()["acceptance rate"]) == len(chains)
 
 
-def test_a_summary_of_a_stopped_run_says_so(capsys):
+def test_a_summary_of_a_stopped_run_says_so(data, capsys):
     hook = stop_at("Sample", 6, KeyboardInterrupt())
     with pytest.warns(UserWarning, match="kept are 7 of 30 draws of 1 of 1 chains"):
-        mcmc = drive(FNBG(NET), X, Y, draws=30, hook_fn=hook)
+        mcmc = drive(FNBG(NET), *data, draws=30, hook_fn=hook)
     mcmc.summary()
     assert "1 chains of 7 draws, sweeps a draw: 1; incomplete: 30 were asked for" in (
         capsys.readouterr().out
@@ -502,7 +516,7 @@ def test_a_summary_of_a_stopped_run_says_so(capsys):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_ctrl_c_in_the_warmup_goes_on_to_the_caller(method):
+def test_ctrl_c_in_the_warmup_goes_on_to_the_caller(data, method):
     kernel = FNBG(NET)
     # No other chain may come to its draws before
     warmup, chain = (10, 0) if method == "sequential" else (10**6, 1)
@@ -512,17 +526,17 @@ def test_ctrl_c_in_the_warmup_goes_on_to_the_caller(method):
     )  # fmt: skip
     pyro.set_rng_seed(1)
     with pytest.raises(KeyboardInterrupt):
-        mcmc.run(X, Y)
+        mcmc.run(*data)
     assert mcmc.is_complete is False
     with pytest.raises(RuntimeError, match="no draws yet"):
         mcmc.get_samples()
     # The kernel can be used at once
-    assert same(by_chain(drive(kernel, X, Y)), by_chain(drive(FNBG(NET), X, Y)))
+    assert same(by_chain(drive(kernel, *data)), by_chain(drive(FNBG(NET), *data)))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_error_reaches_the_user_and_leaves_the_draws_so_far(method):
-    full = drive(FNBG(NET), X, Y, num_chains=2)
+def test_an_error_reaches_the_user_and_leaves_the_draws_so_far(data, method):
+    full = drive(FNBG(NET), *data, num_chains=2)
     hook = stop_at("Sample [1]", 4, OSError("disk full"))
     pyro.set_rng_seed(1)
     mcmc = MultiChainMCMC(
@@ -533,28 +547,28 @@ def test_an_error_reaches_the_user_and_leaves_the_draws_so_far(method):
         pytest.warns(UserWarning, match="the run was stopped by an error: kept are"),
         pytest.raises(OSError, match="disk full"),
     ):
-        mcmc.run(X, Y)
+        mcmc.run(*data)
     assert mcmc.is_complete is False
     chains = [report["chain"] for report in mcmc._diagnostics]
     for name, value in by_chain(mcmc).items():
         assert torch.equal(value, by_chain(full)[name][chains, : mcmc.num_samples])
 
 
-def test_an_error_before_the_first_draw_leaves_what_was_there_before():
+def test_an_error_before_the_first_draw_leaves_what_was_there_before(data):
     mcmc = MultiChainMCMC(
         FNBG(NET), 5, 5, hook_fn=stop_at("Warmup", 2, OSError("disk full")), disable_progbar=True
     )
     with pytest.raises(OSError, match="disk full"):
-        mcmc.run(X, Y)
+        mcmc.run(*data)
     with pytest.raises(RuntimeError, match="no draws yet"):
         mcmc.get_samples()
     assert (mcmc.num_chains, mcmc.num_samples, mcmc.is_complete) == (1, 5, False)
     mcmc._hook_fn, hook = None, mcmc._hook_fn
-    mcmc.run(X, Y)
+    mcmc.run(*data)
     before = by_chain(mcmc)
     mcmc._hook_fn = hook
     with pytest.raises(OSError, match="disk full"):
-        mcmc.run(X, Y)
+        mcmc.run(*data)
     assert same(by_chain(mcmc), before)
     assert mcmc.is_complete
 
@@ -563,18 +577,18 @@ def test_an_error_before_the_first_draw_leaves_what_was_there_before():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_runs_without_a_new_seed_differ_and_with_it_repeat(method):
+def test_runs_without_a_new_seed_differ_and_with_it_repeat(data, method):
     kernel = FNBG(NET)
     options = {"num_chains": 2, "chain_method": method, "mp_context": "fork"}
-    mcmc = drive(kernel, X, Y, **options)
+    mcmc = drive(kernel, *data, **options)
     first = by_chain(mcmc)
-    mcmc.run(X, Y)
+    mcmc.run(*data)
     second = by_chain(mcmc)
-    third = by_chain(drive(kernel, X, Y, seed=None, **options))
+    third = by_chain(drive(kernel, *data, seed=None, **options))
     weights = torch.cat([run["layer1.weight"] for run in (first, second, third)])
     assert len({tuple(weight.reshape(-1).tolist()) for weight in weights}) == 6
     pyro.set_rng_seed(1)
-    mcmc.run(X, Y)
+    mcmc.run(*data)
     assert same(by_chain(mcmc), first)
     assert mcmc.is_complete
 
@@ -695,7 +709,7 @@ def test_before_a_run_there_is_nothing_to_ask(ask):
 
 
 @pytest.mark.parametrize("prob", [0.0, 1.0, -0.1, 90, math.nan])
-def test_intervals_of_no_probability_are_refused(prob):
-    mcmc = drive(FNBG(NET), X, Y)
+def test_intervals_of_no_probability_are_refused(data, prob):
+    mcmc = drive(FNBG(NET), *data)
     with pytest.raises(ValueError, match=f"prob must be between 0 and 1, got {prob!r}"):
         mcmc.summary(prob)

@@ -17,8 +17,11 @@ from pyro_fnbg import FNBG, MultiChainMCMC
 from pyro_fnbg.drivers import workers
 from support.drivers import by_chain, drive, same
 
-# A fork in a process that has threads is what Python 3.12 warns of
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks")
+pytestmark = [
+    # A fork in a process that has threads is what Python 3.12 warns of
+    pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
+    pytest.mark.usefixtures("limited"),
+]
 
 FORKED = {"chain_method": "processes", "mp_context": "fork"}
 
@@ -185,12 +188,16 @@ def test_hooks_of_workers_draw_random_numbers_of_their_own(tmp_path):
 
 # --- Real signals, in a process group of their own -----------------------------------------------
 
+# A few seconds are usual; a signal that nobody hears would keep the runs going for hours
+SIGNALLED_SECONDS = 100
 SIGNALLED = """
     import json, os, signal, time, warnings
     import pyro, torch
     from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
     from pyro_fnbg.drivers import workers
 
+    # Under nohup and in background jobs SIGINT is ignored, and Python leaves it at that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     parent = os.getpid()
     torch.set_num_threads(2)
     net = BayesianMLP([2, 2, 2], likelihood="categorical")
@@ -256,7 +263,7 @@ def test_ctrl_c_at_the_terminal_keeps_the_draws_so_far():
         [sys.executable, "-c", textwrap.dedent(SIGNALLED)],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=SIGNALLED_SECONDS,
         start_new_session=True,
     )
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,7 @@ from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
 from support.drivers import by_chain, drive, same, stock
+from support.limits import LIMIT
 
 DRIVERS = [stock, drive]
 METHODS = ["vectorized", "sequential", "processes"]
@@ -27,6 +28,7 @@ NET = BayesianMLP([4, 5, 3], likelihood="categorical")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
     pytest.mark.filterwarnings("ignore:num_chains=:UserWarning"),
+    pytest.mark.usefixtures("limited"),
 ]
 
 
@@ -194,13 +196,15 @@ def test_a_whole_run_can_be_saved_and_asked_afterwards(driver, capsys):
     assert one["observed_data"].equals(other["observed_data"])
 
 
+@pytest.mark.usefixtures("heard_ctrl_c")
 def test_a_second_ctrl_c_while_the_draws_are_put_away_does_not_lose_them(monkeypatch):
     """A real signal, sent while the noise of the batches is measured after the first."""
     import pyro_fnbg.drivers.collect
 
-    report = pyro_fnbg.drivers.collect.report
+    report, sent = pyro_fnbg.drivers.collect.report, []
 
     def interrupted(*args):
+        sent.append(signal.getsignal(signal.SIGINT))
         signal.raise_signal(signal.SIGINT)
         return report(*args)
 
@@ -212,6 +216,7 @@ def test_a_second_ctrl_c_while_the_draws_are_put_away_does_not_lose_them(monkeyp
     )  # fmt: skip
     with pytest.warns(UserWarning, match="by Ctrl-C: kept are 8 of 20"):
         mcmc.run(X, Y)
+    assert sent == [signal.SIG_IGN]
     assert to_arviz(mcmc)["posterior"].sizes["draw"] == 8
     with pytest.raises(KeyboardInterrupt):  # and the next one is heard
         signal.raise_signal(signal.SIGINT)
@@ -222,7 +227,7 @@ def test_a_run_in_a_thread_is_a_run():
     found = []
     thread = threading.Thread(target=lambda: found.append(drive(FNBG(NET), X, Y)))
     thread.start()
-    thread.join()
+    thread.join(LIMIT)
     assert same(by_chain(found[0]), by_chain(drive(FNBG(NET), X, Y)))
 
 

@@ -1,5 +1,6 @@
 """Chains in worker processes: the same draws as in turn, and every trouble ends in seconds."""
 
+import functools
 import subprocess
 import sys
 import textwrap
@@ -15,11 +16,18 @@ from pyro.infer import MCMC
 from pyro_fnbg import FNBG, BayesianMLP
 
 NET = BayesianMLP([2, 3, 3], likelihood="categorical")
-X = torch.randn(40, 2, generator=torch.Generator().manual_seed(1))
-Y = torch.randint(0, 3, (40,), generator=torch.Generator().manual_seed(2))
 
-# A fork in a process that has threads (Pyro's logger is one) is what Python 3.12 warns of
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks")
+pytestmark = [
+    # A fork in a process that has threads (Pyro's logger is one) is what Python 3.12 warns of
+    pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
+    pytest.mark.usefixtures("limited"),
+]
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(40, 2, generator=generator), torch.arange(40) % 3
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +68,9 @@ def same(a, b):
 
 @pytest.mark.filterwarnings("ignore:num_chains=:UserWarning")
 @pytest.mark.parametrize("options", [{}, {"batch_size": 7}], ids=["full", "batches"])
-def test_the_same_draws_in_turn_forked_and_spawned(options):
+def test_the_same_draws_in_turn_forked_and_spawned(data, options):
     runs = {
-        method: run(FNBG(NET, **options), X, Y, method=method)
+        method: run(FNBG(NET, **options), *data, method=method)
         for method in ("sequential", "fork", "spawn")
     }
     expected = runs["sequential"].get_samples(group_by_chain=True)
@@ -81,23 +89,24 @@ def stay(y):
 
 
 @pytest.mark.filterwarnings("ignore:num_chains=:UserWarning")
-@pytest.mark.parametrize("method", ["sequential", "fork", "spawn"])
-def test_initial_params_reach_their_chain(method):
+@pytest.mark.parametrize(
+    ("method", "num_chains"), [("sequential", 3), ("fork", 3), ("spawn", 2)]
+)  # a spawned chain takes two seconds
+def test_initial_params_reach_their_chain(method, num_chains):
     start = {"a": torch.arange(6.0).reshape(3, 2) * 10, "s": torch.tensor([1.0, 2.0, 3.0])}
+    start = {name: value[:num_chains] for name, value in start.items()}
     kernel = FNBG(stay, proposal_scale=1e-4, adapt=False)
-    found = samples(
-        kernel, torch.ones(3), method=method, num_chains=3, draws=2, warmup=0, initial_params=start
-    )
+    options = {"method": method, "num_chains": num_chains, "draws": 2, "warmup": 0}
+    found = samples(kernel, torch.ones(3), initial_params=start, **options)
     assert torch.allclose(found["a"][:, 0], start["a"], atol=0.01)
     assert torch.allclose(found["s"][:, 0], start["s"].exp(), rtol=0.01)
     # The next run of this kernel does not inherit them, and takes its own
-    again = samples(kernel, torch.ones(3), method=method, num_chains=3, draws=2, warmup=0)
+    again = samples(kernel, torch.ones(3), **options)
     assert not torch.isclose(again["a"][:, 0], start["a"], atol=1.0).any()
-    other = {name: value.flip(0).contiguous() for name, value in start.items()}
-    found = samples(
-        kernel, torch.ones(3), method=method, num_chains=3, draws=2, warmup=0, initial_params=other
-    )
-    assert torch.allclose(found["a"][:, 0], other["a"], atol=0.01)
+    if method != "spawn":
+        other = {name: value.flip(0).contiguous() for name, value in start.items()}
+        found = samples(kernel, torch.ones(3), initial_params=other, **options)
+        assert torch.allclose(found["a"][:, 0], other["a"], atol=0.01)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -131,28 +140,26 @@ def test_a_kernel_used_before_in_turn_has_the_new_runs_transforms(method):
     assert found["z"].max() > 10
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_parallel_runs_of_one_kernel_without_a_new_seed_give_other_draws(method):
+@pytest.mark.parametrize(("method", "seeds"), [("fork", (3, None, None)), ("spawn", (3, None))])
+def test_parallel_runs_of_one_kernel_without_a_new_seed_give_other_draws(data, method, seeds):
     kernel = FNBG(NET)
-    runs = [
-        samples(kernel, X, Y, method=method, seed=seed)["layer1.weight"] for seed in (3, None, None)
-    ]
+    runs = [samples(kernel, *data, method=method, seed=seed)["layer1.weight"] for seed in seeds]
     weights = torch.cat(runs)
-    assert len({tuple(weight.reshape(-1).tolist()) for weight in weights}) == 6
+    assert len({tuple(weight.reshape(-1).tolist()) for weight in weights}) == 2 * len(seeds)
 
 
-def test_new_kernels_without_a_new_seed_give_other_draws():
-    runs = [samples(FNBG(NET), X, Y, method="fork", seed=seed) for seed in (3, None)]
+def test_new_kernels_without_a_new_seed_give_other_draws(data):
+    runs = [samples(FNBG(NET), *data, method="fork", seed=seed) for seed in (3, None)]
     for one in range(2):
         for other in range(2):
             assert not torch.equal(runs[0]["layer1.weight"][one], runs[1]["layer1.weight"][other])
 
 
 @pytest.mark.filterwarnings("ignore:num_chains=:UserWarning")
-def test_chains_in_turn_without_a_new_seed_give_other_draws_and_with_it_the_same():
+def test_chains_in_turn_without_a_new_seed_give_other_draws_and_with_it_the_same(data):
     kernel = FNBG(NET)
     first, second, third = (
-        samples(kernel, X, Y, method="sequential", seed=seed) for seed in (3, None, 3)
+        samples(kernel, *data, method="sequential", seed=seed) for seed in (3, None, 3)
     )
     assert same(first, third)
     weights = torch.cat([first["layer1.weight"], second["layer1.weight"]])
@@ -160,13 +167,30 @@ def test_chains_in_turn_without_a_new_seed_give_other_draws_and_with_it_the_same
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_hooks_and_save_params_work_in_workers(method):
-    mcmc = run(FNBG(NET), X, Y, method=method, save_params=["layer1.bias"], hook_fn=_hook)
+def test_hooks_and_save_params_work_in_workers(data, method, tmp_path):
+    hook = functools.partial(_note, tmp_path)
+    mcmc = run(
+        FNBG(NET),
+        *data,
+        method=method,
+        draws=3,
+        warmup=2,
+        save_params=["layer1.bias"],
+        hook_fn=hook,
+    )
     assert set(mcmc.get_samples()) == {"layer1.bias"}
+    for chain in range(2):
+        lines = (tmp_path / str(chain)).read_text().splitlines()
+        stages = [*(f"Warmup {i}" for i in range(2)), *(f"Sample {i}" for i in range(3))]
+        names = "layer1.bias layer1.weight layer2.bias layer2.weight"
+        assert lines == [
+            f"{stage} {names} {sweeps}" for sweeps, stage in enumerate(stages, start=1)
+        ]
 
 
-def _hook(kernel, params, stage, i):
-    assert "layer2.weight" in params
+def _note(folder, kernel, params, stage, i):
+    with open(folder / str(kernel.state.key.chain), "a") as file:
+        file.write(f"{stage} {i} {' '.join(sorted(params))} {kernel.state.sweeps}\n")
 
 
 def fails_late(y):
@@ -183,7 +207,7 @@ def test_a_model_error_in_a_worker_reaches_the_user(method):
         run(FNBG(fails_late), torch.ones(3), method=method, draws=500)
 
 
-def run_script(text, timeout=300, **options):
+def run_script(text, timeout=100, **options):
     return subprocess.run(
         [sys.executable, "-W", "ignore", *options.pop("arguments", ["-"])],
         input=textwrap.dedent(text),

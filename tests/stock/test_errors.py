@@ -1,0 +1,103 @@
+"""Whatever is raised in a worker of Pyro's driver can be read by its parent, which waits for it."""
+
+import pickle
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+from pyro_fnbg import FNBG
+from pyro_fnbg.stock import errors
+from pyro_fnbg.stock.errors import errors_come_home, portable
+
+
+class SensorError(Exception):
+    """Cannot be put together again from its text."""
+
+    def __init__(self, sensor, code):
+        super().__init__(f"sensor {sensor} says {code}")
+
+
+class OpenError(Exception):
+    """Cannot be pickled at all."""
+
+    def __init__(self, text):
+        super().__init__(text)
+        self.retry = lambda: None
+
+
+def test_errors_that_survive_a_pickle_stay_as_they_are():
+    for error in (ValueError("no"), KeyError("y"), OSError(5, "bad block")):
+        assert portable(error) is error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SensorError("left", 3), "SensorError: sensor left says 3"),
+        (OpenError("cannot connect"), "OpenError: cannot connect"),
+    ],
+)
+def test_others_become_their_words_with_their_notes(error, words):
+    error.add_note("in row 3")
+    found = pickle.loads(pickle.dumps(portable(error)))
+    assert type(found) is RuntimeError
+    assert str(found).endswith(words)
+    assert portable(error).__notes__ == ["in row 3"]
+
+
+@pytest.fixture
+def as_in_a_worker(monkeypatch):
+    monkeypatch.setattr(errors, "worker_chain", lambda: 0)
+
+
+@errors_come_home
+def fail(error):
+    raise error
+
+
+def test_in_the_main_process_errors_are_the_users_own():
+    for error in (SensorError("left", 3), OSError(5, "bad block"), SystemExit(3)):
+        with pytest.raises(type(error)) as caught:
+            fail(error)
+        assert caught.value is error
+
+
+@pytest.mark.usefixtures("as_in_a_worker")
+def test_in_a_worker_errors_and_exits_can_be_sent():
+    with pytest.raises(RuntimeError, match="SensorError: sensor left says 3"):
+        fail(SensorError("left", 3))
+    with pytest.raises(OSError, match="bad block"):
+        fail(OSError(5, "bad block"))
+    with pytest.raises(RuntimeError, match=r"the model called for an exit: SystemExit\(no licence"):
+        fail(SystemExit("no licence"))
+    with pytest.raises(KeyboardInterrupt):
+        fail(KeyboardInterrupt())
+
+
+@pytest.mark.usefixtures("as_in_a_worker")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(OpenError("cannot connect"), "OpenError: cannot connect"), (SystemExit(3), "exit")],
+    ids=["unpicklable", "exit"],
+)
+def test_errors_of_set_up_and_of_sweeps_can_be_sent(error, words):
+    """Pyro would wait for ever for one that cannot: it is the model that fails, at any time."""
+    is_failing = False
+
+    def model():
+        pyro.sample("a", dist.Normal(torch.zeros(()), 1.0))
+        pyro.factor("no data", torch.zeros(()))
+        if is_failing:
+            raise error
+
+    kernel = FNBG(model)
+    pyro.set_rng_seed(1)
+    kernel.setup(0)
+    params = kernel.sample(kernel.initial_params)
+    is_failing = True
+    with pytest.raises(RuntimeError, match=words):
+        kernel.sample(params)
+    with pytest.raises(RuntimeError, match=words):
+        kernel.setup(0)
