@@ -199,7 +199,7 @@ def test_skipping_rows_that_do_not_move_changes_nothing(saturated):
     engine, inputs = saturated.problem.engine, make_inputs(saturated, 1, 3_000, scale=3.0)
     skipping, moved = run_on(saturated, inputs), engine.moved_rows
     # No change is smaller than a negative share
-    engine._plan = engine._plan._replace(unnoticed=-engine._plan.unnoticed)
+    engine._net = engine._net._replace(unnoticed=-engine._net.unnoticed)
     following = run_on(saturated, inputs)
     assert (engine.moved_rows == ROWS).double().mean() > 0.99
     assert moved.double().mean() < ROWS / 2

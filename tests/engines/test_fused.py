@@ -432,10 +432,10 @@ def test_first_layer_increments_in_pieces_are_the_same_bit_for_bit(options, dtyp
     run = start("fused", BayesianMLP([7, 5, 3]), x, y, likelihood_scale=0.1, **options)
     engine, inputs = run.problem.engine, make_inputs(run, 1, 10, scale=0.1, seed=5)
     whole = run_on(run, inputs)
-    pieces, held = len(engine._plan.piece_nodes), len(engine._works[0].deltas)
+    pieces, held = len(engine._net.piece_nodes), len(engine._works[0].deltas)
     assert held == pieces > 1
     assert_decides_both_ways(whole.accepted)
-    at_least = int(np.diff(engine._plan.piece_starts).max())
+    at_least = int(np.diff(engine._net.piece_starts).max())
     for at_once in (1, 2, 4, pieces - 1):
         # of memory for all rows, and half a row's besides
         monkeypatch.setattr(memory, "DELTA_BYTES", int((at_once + 0.5) * len(x) * x.itemsize))

@@ -764,8 +764,8 @@ _IN_FUSED = [
     _in_fused(
         "no-revert",
         "proposals",
-        "position[plan.coordinates[c]] = work.kept[c]",
-        "position[plan.coordinates[c]] = work.candidate[c]",
+        "position[net.coordinates[c]] = work.kept[c]",
+        "position[net.coordinates[c]] = work.candidate[c]",
         "layers",
     ),
     _in_fused("rejected-nodes-kept", "compiled", _ACCEPT, _ACCEPT_ALL_NODES, "deep"),
@@ -803,14 +803,14 @@ _IN_FUSED = [
     _in_fused(
         "likelihood-factor-dropped",
         "layers",
-        "observation_scale(plan, position), plan.factor,",
-        "observation_scale(plan, position), 1.0,",
+        "observation_scale(net, position), net.factor,",
+        "observation_scale(net, position), 1.0,",
         "scale",
     ),
     _in_fused(
         "likelihood-factor-dropped-at-the-start",
         "compiled",
-        "plan.factor, work.scratch[:n], work.log_lik",
+        "net.factor, work.scratch[:n], work.log_lik",
         "1.0, work.scratch[:n], work.log_lik",
         "scale",
     ),
@@ -824,11 +824,11 @@ _IN_FUSED = [
     _in_fused(
         "prior-dropped",
         "compiled",
-        "-float(plan.half_precisions[at]) * error * error",
+        "-float(net.half_precisions[at]) * error * error",
         "0.0 * error",
         "deep",
     ),
-    _in_fused("prior-mean-dropped", "compiled", "value - plan.prior_locs[at]", "value", "layers"),
+    _in_fused("prior-mean-dropped", "compiled", "value - net.prior_locs[at]", "value", "layers"),
     _in_fused("jacobian-dropped", "memory", "c[0] = 1.0  # the Jacobian", "c[0] = 0.0", "scale"),
     _in_fused("noise-shared-between-chains", "engine", "z[chain]", "z[0]", "deep"),
     _in_fused(
@@ -909,8 +909,8 @@ _IN_PCN = [
     _in_fused(
         "pcn-lets-the-prior-decide-too",
         "compiled",
-        "if not plan.is_pcn[block]:",
-        "if plan.block_layers[block] >= 0:",
+        "if not net.is_pcn[block]:",
+        "if net.block_layers[block] >= 0:",
         _JUDGED.format("fused"),
     ),
     Fault(
@@ -923,14 +923,14 @@ _IN_PCN = [
     _in_fused(
         "pcn-pulls-to-zero",
         "moves",
-        "np.float64(position[at]) - plan.prior_locs[at]",
+        "np.float64(position[at]) - net.prior_locs[at]",
         "np.float64(position[at])",
         _PCN + "test_fast_engines_take_the_decisions_of_the_trace_engine[classes-fused]",
     ),
     _in_fused(
         "pcn-steps-by-the-walks-scale",
         "moves",
-        "step = scale * plan.prior_scales[at] * noise.z[k, at] - pull * away",
+        "step = scale * net.prior_scales[at] * noise.z[k, at] - pull * away",
         "step = noise.scales[block] * noise.z[k, at] - pull * away",
         _PCN + "test_fast_engines_take_the_decisions_of_the_trace_engine[mixed-fused]",
     ),

@@ -26,8 +26,8 @@ from pyro_fnbg.engines.fused.memory import (
     PRE,
     TILE,
     Data,
+    Net,
     Noise,
-    Plan,
     Results,
     Work,
 )
@@ -40,9 +40,9 @@ Array = NDArray[Any]
 
 
 @compiled()
-def _scale_log_prior(plan: Plan, value: float) -> float:
+def _scale_log_prior(net: Net, value: float) -> float:
     """Score the unconstrained observation scale, Jacobian included, up to a constant."""
-    c, scale = plan.scale_prior, math.exp(value)
+    c, scale = net.scale_prior, math.exp(value)
     score: float = c[0] * value + c[1] * value * value + c[2] * scale + c[3] * scale * scale
     score += c[4] / scale + c[5] * math.log1p(c[6] * scale * scale)
     return score
@@ -68,34 +68,34 @@ def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: in
 
 
 @compiled()
-def _log_prior(plan: Plan, at: int, value: float) -> float:
+def _log_prior(net: Net, at: int, value: float) -> float:
     """Score one coordinate, up to a constant."""
-    if at == plan.scale_coordinate:
-        return _scale_log_prior(plan, value)
-    error: float = value - plan.prior_locs[at]
-    return -float(plan.half_precisions[at]) * error * error
+    if at == net.scale_coordinate:
+        return _scale_log_prior(net, value)
+    error: float = value - net.prior_locs[at]
+    return -float(net.half_precisions[at]) * error * error
 
 
 @compiled()
 def _block_step(
-    plan: Plan, data: Data, work: Work, position: Array, rows: Array, block: int, log_u: float
+    net: Net, data: Data, work: Work, position: Array, rows: Array, block: int, log_u: float
 ) -> tuple[float, bool, int]:
     """Propose to move one block, and keep the candidate or leave everything as it was."""
-    coordinates = range(plan.block_starts[block], plan.block_starts[block + 1])
+    coordinates = range(net.block_starts[block], net.block_starts[block + 1])
     log_prior, new_log_prior = 0.0, 0.0
     for c in coordinates:
-        at = plan.coordinates[c]
+        at = net.coordinates[c]
         work.kept[c] = position[at]
         work.candidate[c] = position[at] + work.increments[c]
         # What PCN would take out of the ratio does not enter it
-        if not plan.is_pcn[block]:
-            log_prior += _log_prior(plan, at, np.float64(work.kept[c]))
-            new_log_prior += _log_prior(plan, at, np.float64(work.candidate[c]))
-    is_one_node = plan.block_nodes[block] >= 0
+        if not net.is_pcn[block]:
+            log_prior += _log_prior(net, at, np.float64(work.kept[c]))
+            new_log_prior += _log_prior(net, at, np.float64(work.candidate[c]))
+    is_one_node = net.block_nodes[block] >= 0
     if is_one_node:
-        count = propose_node(plan, data, work, position, rows, block)
+        count = propose_node(net, data, work, position, rows, block)
     else:
-        count = propose_nodes(plan, data, work, position, rows, block)
+        count = propose_nodes(net, data, work, position, rows, block)
     log_ratio = new_log_prior - log_prior
     for start in range(0, count, TILE):
         n = min(TILE, count - start)
@@ -107,11 +107,11 @@ def _block_step(
     accepted = log_u < log_ratio
     if accepted:
         for c in coordinates:
-            position[plan.coordinates[c]] = work.candidate[c]
+            position[net.coordinates[c]] = work.candidate[c]
         if is_one_node:
-            accept_node(plan, work, block, count)
+            accept_node(net, work, block, count)
         else:
-            accept_nodes(plan, work, block)
+            accept_nodes(net, work, block)
         if not work.state[IS_FINITE]:
             work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
     return log_ratio, accepted, count
@@ -127,21 +127,21 @@ def _log_likelihood(work: Work) -> float:
 
 
 @compiled()
-def _begin(plan: Plan, data: Data, work: Work, position: Array, rows: Array) -> None:
+def _begin(net: Net, data: Data, work: Work, position: Array, rows: Array) -> None:
     """Evaluate the current position on a new batch; its values on the last are of no use."""
     for r in range(len(rows)):
         for k in range(len(work.labels)):
             work.labels[k, r] = data.labels[rows[r], k]
     work.state[PRE], work.state[ACT], work.state[FIRST_PIECE], work.state[LEAST] = 1, 0, 0, 0
-    read_inputs(plan, data, work, position, rows)
-    top = len(plan.widths) - 1
-    renew(plan, work, position, top, top - 1)
-    outputs, scale = plan.first_units[top], observation_scale(plan, position)
+    read_inputs(net, data, work, position, rows)
+    top = len(net.widths) - 1
+    renew(net, work, position, top, top - 1)
+    outputs, scale = net.first_units[top], observation_scale(net, position)
     for start in range(0, len(rows), TILE):
         n = min(TILE, len(rows) - start)
         log_likelihood(
-            plan.likelihood, work.pre, outputs, start, work.labels, start, scale,
-            plan.factor, work.scratch[:n], work.log_lik[start : start + n],
+            net.likelihood, work.pre, outputs, start, work.labels, start, scale,
+            net.factor, work.scratch[:n], work.log_lik[start : start + n],
         )  # fmt: skip
     work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
 
@@ -156,17 +156,17 @@ def _cached_by(sources: str) -> Callable[..., None]:
     @kept_on_disk
     @compiled(nogil=True, no_cpython_wrapper=False)
     def run_sweeps(
-        plan: Plan, data: Data, work: Work, position: Array, noise: Noise, results: Results
+        net: Net, data: Data, work: Work, position: Array, noise: Noise, results: Results
     ) -> None:
         sources  # noqa: B018
-        num_blocks = len(plan.block_layers)
+        num_blocks = len(net.block_layers)
         for k in range(len(noise.z)):
             rows = noise.rows[k % len(noise.rows)]
-            displace(plan, work, position, noise, k)
-            _begin(plan, data, work, position, rows)
+            displace(net, work, position, noise, k)
+            _begin(net, data, work, position, rows)
             for block in range(num_blocks):
                 log_ratio, accepted, count = _block_step(
-                    plan, data, work, position, rows, block, noise.log_u[k, block]
+                    net, data, work, position, rows, block, noise.log_u[k, block]
                 )
                 results.log_ratios[k, block] = log_ratio
                 results.accepted[k, block] = accepted
@@ -174,9 +174,9 @@ def _cached_by(sources: str) -> Callable[..., None]:
                 if len(noise.gains) > 0:
                     learn(noise, block, log_ratio, noise.gains[k])
                     results.scales[k, block] = noise.scales[block]
-            log_density = plan.log_constant + _log_likelihood(work)
+            log_density = net.log_constant + _log_likelihood(work)
             for at in range(len(position)):
-                log_density += _log_prior(plan, at, np.float64(position[at]))
+                log_density += _log_prior(net, at, np.float64(position[at]))
                 results.positions[k, at] = position[at]
             results.log_densities[k] = log_density
 

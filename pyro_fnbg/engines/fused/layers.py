@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.engines.fused.elementwise import activate, add_products, compiled, log_likelihood
-from pyro_fnbg.engines.fused.memory import ACT, FIRST_PIECE, PRE, TILE, Data, Plan, Work
+from pyro_fnbg.engines.fused.memory import ACT, FIRST_PIECE, PRE, TILE, Data, Net, Work
 
 __all__ = [
     "find_deltas",
@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 @compiled()
 def pre_activations(
-    plan: Plan,
+    net: Net,
     position: Array,
     layer: int,
     source: Array,
@@ -45,107 +45,105 @@ def pre_activations(
     These lie in ``source`` from row ``below`` and column ``source_start`` on; the results go to
     ``target`` from row ``first`` and column ``start`` on.
     """
-    fan_in = plan.widths[layer - 1]
-    for k in range(plan.widths[layer]):
-        bias, weight = plan.biases[layer] + k, plan.weights[layer] + k * fan_in
+    fan_in = net.widths[layer - 1]
+    for k in range(net.widths[layer]):
+        bias, weight = net.biases[layer] + k, net.weights[layer] + k * fan_in
         row = target[first + k, start : start + n]
-        row[:] = position[bias] if plan.biases[layer] >= 0 else position.dtype.type(0.0)
+        row[:] = position[bias] if net.biases[layer] >= 0 else position.dtype.type(0.0)
         weights = position[weight : weight + fan_in]
-        add_products(weights, plan.counting[:fan_in], source, below, source_start, row)
+        add_products(weights, net.counting[:fan_in], source, below, source_start, row)
 
 
 @compiled()
-def read_inputs(plan: Plan, data: Data, work: Work, position: Array, rows: Array) -> None:
+def read_inputs(net: Net, data: Data, work: Work, position: Array, rows: Array) -> None:
     """Fill deltas from the first piece wanted on, as far as they hold, and once the first layer.
 
     The batch's rows are transposed a few at a time, and serve all pieces while they are in cache.
     """
     first = work.state[FIRST_PIECE]
-    last = min(first + len(work.deltas), len(plan.piece_nodes))
+    last = min(first + len(work.deltas), len(net.piece_nodes))
     for start in range(0, len(rows), TILE):
         n = min(TILE, len(rows) - start)
         for r in range(n):
             row, copy = data.inputs[rows[start + r]], work.input_rows[r]
             for i in range(len(copy)):
                 copy[i] = row[i]
-        for i in range(plan.widths[0]):
+        for i in range(net.widths[0]):
             for r in range(n):
                 work.input_tile[i, r] = work.input_rows[r, i]
         if first == 0:
-            pre_activations(plan, position, 1, work.input_tile, 0, 0, work.pre, 0, start, n)
+            pre_activations(net, position, 1, work.input_tile, 0, 0, work.pre, 0, start, n)
         for piece in range(first, last):
-            c, bias = plan.piece_firsts[piece], plan.piece_biases[piece]
-            end = c + plan.piece_sizes[piece]
+            c, bias = net.piece_firsts[piece], net.piece_biases[piece]
+            end = c + net.piece_sizes[piece]
             # In the first cache, and then once to where it belongs
             delta = work.scratch[:n]
             delta[:] = work.increments[bias] if bias >= 0 else position.dtype.type(0.0)
-            add_products(work.increments[c:end], plan.inputs[c:end], work.input_tile, 0, 0, delta)
+            add_products(work.increments[c:end], net.inputs[c:end], work.input_tile, 0, 0, delta)
             target = work.deltas[piece - first, start : start + n]
             for r in range(n):
                 target[r] = delta[r]
 
 
 @compiled()
-def find_deltas(
-    plan: Plan, data: Data, work: Work, position: Array, rows: Array, block: int
-) -> int:
+def find_deltas(net: Net, data: Data, work: Work, position: Array, rows: Array, block: int) -> int:
     """Return where a block's deltas begin, after filling the memory anew if they are not there."""
-    piece = plan.piece_starts[block]
-    if plan.piece_starts[block + 1] > work.state[FIRST_PIECE] + len(work.deltas):
+    piece = net.piece_starts[block]
+    if net.piece_starts[block + 1] > work.state[FIRST_PIECE] + len(work.deltas):
         work.state[FIRST_PIECE] = piece
-        read_inputs(plan, data, work, position, rows)
+        read_inputs(net, data, work, position, rows)
     return int(piece - work.state[FIRST_PIECE])
 
 
 @compiled()
-def observation_scale(plan: Plan, position: Array) -> float:
+def observation_scale(net: Net, position: Array) -> float:
     """Return the standard deviation of the observations."""
-    if plan.scale_coordinate < 0:
-        return plan.fixed_scale
-    return math.exp(np.float64(position[plan.scale_coordinate]))
+    if net.scale_coordinate < 0:
+        return net.fixed_scale
+    return math.exp(np.float64(position[net.scale_coordinate]))
 
 
 @compiled()
-def take_tile(plan: Plan, work: Work, layer: int, start: int, n: int) -> None:
+def take_tile(net: Net, work: Work, layer: int, start: int, n: int) -> None:
     """Copy a layer's current pre-activations on n rows into ``pre_tile``."""
-    for k in range(plan.widths[layer]):
-        row, tile = work.pre[plan.first_units[layer] + k, start : start + n], work.pre_tile[k]
+    for k in range(net.widths[layer]):
+        row, tile = work.pre[net.first_units[layer] + k, start : start + n], work.pre_tile[k]
         for r in range(n):
             tile[r] = row[r]
 
 
 @compiled()
 def finish(
-    plan: Plan, work: Work, position: Array, layer: int, labels: Array, at: int, start: int, n: int
+    net: Net, work: Work, position: Array, layer: int, labels: Array, at: int, start: int, n: int
 ) -> None:
     """Take a tile from the pre-activations of a layer, in ``pre_tile``, to its log likelihoods."""
-    for below in range(layer, len(plan.widths) - 1):
+    for below in range(layer, len(net.widths) - 1):
         # Into another array and back, because loops that work in place do not vectorise
-        for k in range(plan.widths[below]):
-            activate(plan.activations[below], work.pre_tile[k, :n], work.act_tile[k, :n])
-        pre_activations(plan, position, below + 1, work.act_tile, 0, 0, work.pre_tile, 0, 0, n)
+        for k in range(net.widths[below]):
+            activate(net.activations[below], work.pre_tile[k, :n], work.act_tile[k, :n])
+        pre_activations(net, position, below + 1, work.act_tile, 0, 0, work.pre_tile, 0, 0, n)
     log_likelihood(
-        plan.likelihood, work.pre_tile[: plan.widths[-1]], 0, 0, labels, at,
-        observation_scale(plan, position), plan.factor, work.scratch[:n],
+        net.likelihood, work.pre_tile[: net.widths[-1]], 0, 0, labels, at,
+        observation_scale(net, position), net.factor, work.scratch[:n],
         work.new_log_lik[start : start + n],
     )  # fmt: skip
 
 
 @compiled()
-def renew(plan: Plan, work: Work, position: Array, pre: int, act: int) -> None:
+def renew(net: Net, work: Work, position: Array, pre: int, act: int) -> None:
     """Bring pre-activations and activations up to the given layers to the current state."""
     num_rows = work.pre.shape[1]
     for layer in range(1, pre + 1):
-        units = plan.first_units[layer]
+        units = net.first_units[layer]
         if layer > work.state[PRE]:
-            below = plan.first_units[layer - 1]
+            below = net.first_units[layer - 1]
             for start in range(0, num_rows, TILE):
                 n = min(TILE, num_rows - start)
                 pre_activations(
-                    plan, position, layer, work.act, below, start, work.pre, units, start, n
+                    net, position, layer, work.act, below, start, work.pre, units, start, n
                 )
             work.state[PRE] = layer
         if layer > work.state[ACT] and layer <= act:
-            for k in range(units, units + plan.widths[layer]):
-                activate(plan.activations[layer], work.pre[k], work.act[k])
+            for k in range(units, units + net.widths[layer]):
+                activate(net.activations[layer], work.pre[k], work.act[k])
             work.state[ACT] = layer

@@ -26,11 +26,11 @@ __all__ = [
     "TILE",
     "Data",
     "Noise",
-    "Plan",
+    "Net",
     "Results",
     "Work",
     "make_data",
-    "make_plan",
+    "make_net",
     "make_work",
 ]
 
@@ -46,7 +46,7 @@ PRE, ACT, FIRST_PIECE, IS_FINITE, LEAST = range(5)
 Array = NDArray[Any]
 
 
-class Plan(NamedTuple):
+class Net(NamedTuple):
     """Describe network and blocks; layers count from 1, and coordinates follow the blocks."""
 
     widths: Array  # (rho + 1,)
@@ -135,10 +135,10 @@ class Results(NamedTuple):
     moved_rows: Array  # (K, B) rows on which a candidate was followed up the layers
 
 
-def make_plan(network: Network, partition: Partition, moves: JointMoves) -> Plan:
+def make_net(network: Network, partition: Partition, moves: JointMoves) -> Net:
     """Turn network and blocks into the arrays that the compiled sweep reads."""
-    net, priors = network.architecture, network.priors
-    widths = net.widths
+    architecture, priors = network.architecture, network.priors
+    widths = architecture.widths
     dtype = network.data.inputs.numpy().dtype
     scale_prior, scale_constant = _scale_prior(priors.scale_prior)
     places = network.places.tolist()
@@ -168,7 +168,7 @@ def make_plan(network: Network, partition: Partition, moves: JointMoves) -> Plan
             own = move.blocks.numpy()
             is_pcn[own], spreads[own] = True, move.block_spreads.numpy()
     piece_columns = np.array(pieces, dtype=np.int64).reshape(-1, 4).T.copy()
-    return Plan(
+    return Net(
         widths=np.array(widths),
         first_units=np.cumsum([0, 0, *widths[1:-1]]),
         weights=np.array([0, *network.weight_starts]),
@@ -176,9 +176,9 @@ def make_plan(network: Network, partition: Partition, moves: JointMoves) -> Plan
         activations=np.array(
             [0, *(list(ACTIVATIONS).index(name) for name in network.activations), 4]
         ),
-        likelihood=LIKELIHOODS.index(net.likelihood),
+        likelihood=LIKELIHOODS.index(architecture.likelihood),
         factor=network.factor,
-        fixed_scale=net.fixed_scale,
+        fixed_scale=architecture.fixed_scale,
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
         scale_prior=scale_prior,
         is_pcn=is_pcn,
@@ -238,22 +238,22 @@ def _scale_prior(prior: Distribution | None) -> tuple[NDArray[np.float64], float
     return c, float(prior.log_prob(torch.ones(()))) - float(at_one)
 
 
-def make_work(plan: Plan, data: Data, num_rows: int) -> Work:
+def make_work(net: Net, data: Data, num_rows: int) -> Work:
     """Allocate the memory of one chain."""
     dtype, columns = data.inputs.dtype, data.labels.shape[1]
-    nodes, widest, num_params = plan.widths[1:].sum(), plan.widths[1:].max(), len(plan.prior_locs)
-    at_once = max(int(np.diff(plan.piece_starts).max()), DELTA_BYTES // (num_rows * dtype.itemsize))
+    nodes, widest, num_params = net.widths[1:].sum(), net.widths[1:].max(), len(net.prior_locs)
+    at_once = max(int(np.diff(net.piece_starts).max()), DELTA_BYTES // (num_rows * dtype.itemsize))
 
     def empty(*shape: int) -> NDArray[np.floating]:
         return np.empty(shape, dtype)
 
     return Work(
-        input_rows=empty(TILE, plan.widths[0]),
-        input_tile=empty(plan.widths[0], TILE),
+        input_rows=empty(TILE, net.widths[0]),
+        input_tile=empty(net.widths[0], TILE),
         labels=empty(columns, num_rows),
         pre=empty(nodes, num_rows),
         act=empty(nodes, num_rows),
-        deltas=empty(min(at_once, len(plan.piece_nodes)), num_rows),
+        deltas=empty(min(at_once, len(net.piece_nodes)), num_rows),
         log_lik=empty(num_rows),
         new_log_lik=empty(num_rows),
         new_pre=empty(num_rows),
