@@ -2,7 +2,9 @@ import functools
 import json
 import math
 import pickle
+import re
 import warnings
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pyro
@@ -16,8 +18,14 @@ from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 
-X, Y = torch.randn(40, 2), torch.randint(0, 3, (40,))
 NET = BayesianMLP([2, 3, 3], likelihood="categorical")
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(40, 2, generator=generator)
+    return x, torch.randint(0, 3, (40,), generator=generator)
 
 
 def regression(y):
@@ -47,18 +55,18 @@ def test_draws_have_the_sites_names_shapes_and_constraints():
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 10}, {"batch_size": 9, "adapt": False}])
-def test_same_seed_same_draws_and_another_seed_others(options):
+def test_same_seed_same_draws_and_another_seed_others(data, options):
     first, again, other = (
-        run(FNBG(NET, **options), X, Y, seed=seed).get_samples() for seed in (1, 1, 2)
+        run(FNBG(NET, **options), *data, seed=seed).get_samples() for seed in (1, 1, 2)
     )
     assert same(first, again)
     assert not same(first, other)
 
 
 @pytest.mark.parametrize("batch_size", [None, 10])
-def test_sequential_chains_differ_and_repeat(batch_size):
+def test_sequential_chains_differ_and_repeat(data, batch_size):
     chains = [
-        run(FNBG(NET, batch_size=batch_size), X, Y, num_chains=3).get_samples(group_by_chain=True)
+        run(FNBG(NET, batch_size=batch_size), *data, num_chains=3).get_samples(group_by_chain=True)
         for _ in range(2)
     ]
     assert same(*chains)
@@ -72,21 +80,21 @@ def test_sequential_chains_differ_and_repeat(batch_size):
         assert (moves[one] != moves[other])[both].all()
 
 
-def test_chains_that_start_alike_part_ways():
+def test_chains_that_start_alike_part_ways(data):
     start = {name: torch.zeros(2, *shape) for name, shape in NET.parameter_shapes.items()}
-    mcmc = run(FNBG(NET), X, Y, num_chains=2, initial_params=start)
+    mcmc = run(FNBG(NET), *data, num_chains=2, initial_params=start)
     first, second = mcmc.get_samples(group_by_chain=True)["layer2.weight"]
     assert not torch.equal(first, second)
 
 
-def test_noise_and_batches_of_two_chains_share_nothing():
+def test_noise_and_batches_of_two_chains_share_nothing(data):
     kernel = FNBG(NET, batch_size=10)
     keys, rows = [], []
     pyro.set_rng_seed(1)
     for _ in range(2):
-        kernel.setup(0, X, Y)
-        keys.append(kernel._running().key)
-        rows.append(tuple(kernel._running().batches.rows(0).tolist()))
+        kernel.setup(0, *data)
+        keys.append(kernel.state.key)
+        rows.append(tuple(kernel.problem.batches.rows(keys[-1], 0).tolist()))
     assert keys[0] != keys[1]
     assert rows[0] != rows[1]
 
@@ -106,18 +114,26 @@ def test_every_sweep_has_the_next_batch():
     for sweep in range(8):
         seen.clear()
         params = kernel.sample(params)
-        assert set(seen) == {tuple(kernel._running().batches.rows(sweep).tolist())}
+        rows = kernel.problem.batches.rows(kernel.state.key, sweep)
+        assert set(seen) == {tuple(rows.tolist())}
         batches.append(seen[0])
     for epoch in (batches[:4], batches[4:]):
         assert sorted(row for batch in epoch for row in batch) == list(range(12))
     assert batches[:4] != batches[4:]
 
 
-def test_no_warmup_and_a_single_draw():
+def test_a_single_draw_is_the_start_with_the_accepted_blocks_moved(data):
+    start = {name: torch.full(shape, 0.5) for name, shape in NET.parameter_shapes.items()}
     kernel = FNBG(NET)
-    mcmc = run(kernel, X, Y, draws=1, warmup=0)
+    mcmc = run(kernel, *data, draws=1, warmup=0, initial_params=start)
     assert mcmc.get_samples()["layer1.weight"].shape == (1, 3, 2)
-    assert all(0 <= r <= 1 for r in kernel.diagnostics()["acceptance rate by block"].values())
+    position = kernel.state.position
+    moved = [float((position[index] != 0.5).all()) for index in kernel.partition.indices]
+    assert 0 < sum(moved) < 6
+    assert list(kernel.diagnostics()["acceptance rate by block"].values()) == moved
+    assert (position == 0.5).sum() == sum(
+        len(index) for index, flag in zip(kernel.partition.indices, moved, strict=True) if not flag
+    )
 
 
 def test_a_kernel_runs_twice_as_if_it_were_new():
@@ -154,15 +170,20 @@ def test_sequential_chains_leave_nothing_to_the_next():
         assert abs(mcmc._diagnostics[chain]["acceptance rate"] - moved) <= 1 / 300
 
 
-def test_scales_are_constant_after_warmup_and_move_during_it():
+def scales_of(kernel):
+    return kernel.state.adaptation[0].scales
+
+
+def test_scales_are_constant_after_warmup_and_move_during_it(data):
     scales = []
 
     def hook(kernel, params, stage, i):
-        scales.append((stage.split()[0], kernel._running().scales))
+        scales.append((stage.split()[0], scales_of(kernel)))
 
-    run(FNBG(NET), X, Y, draws=30, warmup=20, hook_fn=hook)
+    run(FNBG(NET), *data, draws=30, warmup=20, hook_fn=hook)
     warmup = [s for stage, s in scales if stage == "Warmup"]
     frozen = [s for stage, s in scales if stage == "Sample"]
+    assert (len(warmup), len(frozen)) == (20, 30)
     assert all(not torch.equal(a, b) for a, b in zip(warmup, warmup[1:], strict=False))
     assert all(torch.equal(s, warmup[-1]) for s in frozen)
 
@@ -170,67 +191,67 @@ def test_scales_are_constant_after_warmup_and_move_during_it():
 @pytest.mark.parametrize(
     ("scale", "expected"), [(0.3, [0.3] * 6), ([0.1, 0.7], [0.1] * 3 + [0.7] * 3)]
 )
-def test_given_scales_are_kept_without_adaptation(scale, expected):
+def test_given_scales_are_kept_without_adaptation(data, scale, expected):
     kernel = FNBG(NET, proposal_scale=scale, adapt=False)
-    run(kernel, X, Y)
+    run(kernel, *data)
     found = list(kernel.diagnostics()["proposal scale by block"].values())
     assert found == pytest.approx(expected)
 
 
-def test_given_scales_are_where_adaptation_starts():
+def test_given_scales_are_where_adaptation_starts(data):
     kernel = FNBG(NET, proposal_scale=0.3)
     pyro.set_rng_seed(1)
-    kernel.setup(10, X, Y)
-    assert kernel._running().scales.tolist() == pytest.approx([0.3] * 6)
+    kernel.setup(10, *data)
+    assert scales_of(kernel).tolist() == pytest.approx([0.3] * 6)
     kernel.sample(kernel.initial_params)
-    assert (kernel._running().scales != 0.3).all()
+    assert (scales_of(kernel) != 0.3).all()
 
 
-def test_a_given_target_is_aimed_at():
-    kernel = FNBG(regression, target_accept_prob=0.6)
-    run(kernel, torch.randn(15), draws=2000, warmup=1000)
+def test_a_given_target_is_aimed_at(data):
+    kernel = FNBG(NET, target_accept_prob=0.6)
+    run(kernel, *data, draws=2000, warmup=1000)
     rates = kernel.diagnostics()["acceptance rate by block"].values()
     assert all(abs(rate - 0.6) < 0.08 for rate in rates), rates
 
 
-def test_the_progress_bar_shows_acceptance_by_layer(capsys, monkeypatch):
+def test_the_progress_bar_shows_acceptance_by_layer(data, capsys, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    run(FNBG(NET), X, Y, disable_progbar=False)
+    run(FNBG(NET), *data, disable_progbar=False)
     shown = capsys.readouterr().err
     assert "acc. rate by layer (%)=" in shown
     assert shown.rsplit("acc. rate by layer (%)=", 1)[1].split("]")[0].count(" ") == 1
 
 
-def test_logging_is_json_and_of_the_current_phase():
+def test_logging_is_json_and_of_the_current_phase(data):
     kernel = FNBG(NET)
     pyro.set_rng_seed(1)
-    kernel.setup(3, X, Y)
+    kernel.setup(3, *data)
     params = kernel.initial_params
     for sweep in range(6):
         params = kernel.sample(params)
         json.dumps(kernel.logging())
-        assert kernel._running().warmup.sweeps == min(sweep + 1, 3)
-        assert kernel._running().draws.sweeps == max(sweep - 2, 0)
+        assert kernel.state.warmup.sweeps == min(sweep + 1, 3)
+        assert kernel.state.draws.sweeps == max(sweep - 2, 0)
 
 
-def test_a_deep_nets_progress_bar_stays_short():
+def test_a_deep_nets_progress_bar_stays_short(data):
     kernel = FNBG(BayesianMLP([2] * 15, likelihood="categorical"))
-    kernel.setup(3, X, Y % 2)
+    kernel.setup(3, data[0], data[1] % 2)
     kernel.sample(kernel.initial_params)
-    assert len(kernel.logging()["acc. rate by layer (%)"]) < 12
+    assert re.fullmatch(r"\d+\.\.\d+", kernel.logging()["acc. rate by layer (%)"])
 
 
-def test_quiet_runs_print_and_warn_nothing(capfd):
+def test_quiet_runs_print_and_warn_nothing(data, capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run(FNBG(NET, batch_size=10), X, Y, draws=150)
+        run(FNBG(NET, batch_size=10), *data, draws=150)
     assert capfd.readouterr() == ("", "")
 
 
-def test_diagnostics_name_blocks_nodes_and_layers():
+def test_diagnostics_name_blocks_nodes_and_layers(data):
     kernel = FNBG(NET, parts={1: 2}, batch_size=10)
-    run(kernel, X, Y, draws=40)
+    run(kernel, *data, draws=40)
     report = kernel.diagnostics()
     assert report["divergences"] == []
     blocks = report["acceptance rate by block"]
@@ -257,10 +278,10 @@ def test_diagnostics_name_blocks_nodes_and_layers():
         assert all(value > 0 for value in report[name].values())
 
 
-def test_every_draw_has_its_statistics():
+def test_every_draw_has_its_statistics(data):
     positions = []
     kernel = FNBG(NET, proposal_scale=0.3, adapt=False)
-    run(kernel, X, Y, draws=25, hook_fn=lambda k, p, s, i: positions.append(k._running().position))
+    run(kernel, *data, draws=25, hook_fn=lambda k, p, s, i: positions.append(k.state.position))
     report = kernel.diagnostics()
     stats = report["sample_stats"]
     assert {name: value.shape for name, value in stats.items()} == {
@@ -271,19 +292,19 @@ def test_every_draw_has_its_statistics():
     assert report["layers"] == ["layer1", "layer2"]
     # three blocks in either layer, so the sweep's mean is the mean of the two
     assert stats["layer_acceptance_rate"].mean(1) == pytest.approx(stats["acceptance_rate"])
-    density = ModelDensity(
-        BoundModel(NET, (X, Y)), kernel._running().sites, kernel._running().plan
-    ).on(None)
+    problem = kernel.problem
+    density = ModelDensity(BoundModel(NET, data), problem.sites, problem.plan).on(None)
     expected = [density(position).log_density.item() for position in positions[10:]]
+    assert len(expected) == 25
     assert stats["batch_log_density"] == pytest.approx(expected, rel=1e-6)
     # an accepted share of min(1, ratio) has the same mean as the decisions themselves
     error = 4.5 * 0.5 / (25 * 6) ** 0.5
     assert abs(stats["acceptance_rate"].mean() - report["acceptance rate"]) < error
 
 
-def test_full_batches_are_reported_as_exact_without_batch_noise():
+def test_full_batches_are_reported_as_exact_without_batch_noise(data):
     kernel = FNBG(NET)
-    run(kernel, X, Y)
+    run(kernel, *data)
     report = kernel.diagnostics()
     assert report["target"] == "exact: the posterior of the model"
     assert report["nominal likelihood temperature"] == 1.0
@@ -376,15 +397,17 @@ def test_unknown_save_params_are_refused_by_name():
         run(FNBG(regression), torch.ones(7), save_params=["sale"])
 
 
-def test_summaries_work():
+def test_summaries_work(capsys):
     mcmc = run(FNBG(regression), torch.ones(7), num_chains=2, draws=30)
     mcmc.summary()
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("loc[0,0]", "loc[1,2]", "scale", "r_hat"))
     assert mcmc.diagnostics()["acceptance rate"]["chain 1"] > 0
 
 
-def test_double_precision_models_are_sampled_in_double_precision():
+def test_double_precision_models_are_sampled_in_double_precision(data):
     kernel = FNBG(NET, batch_size=10)
-    samples = run(kernel, X.double(), Y).get_samples()
+    samples = run(kernel, data[0].double(), data[1]).get_samples()
     assert {value.dtype for value in samples.values()} == {torch.float64}
 
 
@@ -401,9 +424,7 @@ def test_mixed_precision_keeps_each_sites_type():
         params = kernel.sample(params)
         assert params["a"].dtype == torch.float32
         assert params["b"].dtype == torch.float64
-        assert torch.equal(
-            kernel._running().sites.layout.flatten(params), kernel._running().position
-        )
+        assert torch.equal(kernel.problem.sites.layout.flatten(params), kernel.state.position)
 
 
 def test_parameters_are_left_alone():
@@ -418,16 +439,16 @@ def test_parameters_are_left_alone():
     assert pyro.param("offset").item() == pytest.approx(0.7)
 
 
-def test_models_without_gradients_run():
+def test_models_without_gradients_run(data):
     model = BayesianMLP([2, 4, 3], activation="step", likelihood="categorical")
-    samples = run(FNBG(model), X, Y, draws=50).get_samples()
+    samples = run(FNBG(model), *data, draws=50).get_samples()
     assert all((value != value[0]).any() for value in samples.values())
 
 
-def test_keyword_arguments_reach_the_model():
+def test_keyword_arguments_reach_the_model(data):
     pyro.set_rng_seed(1)
     mcmc = MCMC(FNBG(NET), num_samples=5, warmup_steps=5, disable_progbar=True)
-    mcmc.run(x=X, y=Y)
+    mcmc.run(x=data[0], y=data[1])
     assert mcmc.get_samples()["layer1.bias"].shape == (5, 3)
 
 
@@ -444,25 +465,25 @@ def test_errors_of_the_model_are_not_taken_for_rejections():
         run(FNBG(model), draws=500)
 
 
-def test_an_interrupted_kernel_can_be_used_at_once():
+def test_an_interrupted_kernel_can_be_used_at_once(data):
     def interrupt(kernel, params, stage, i):
         if stage.startswith("Sample") and i == 3:
             raise KeyboardInterrupt
 
     kernel = FNBG(NET)
     with pytest.raises(KeyboardInterrupt):
-        run(kernel, X, Y, hook_fn=interrupt)
-    assert same(run(kernel, X, Y).get_samples(), run(FNBG(NET), X, Y).get_samples())
+        run(kernel, *data, hook_fn=interrupt)
+    assert same(run(kernel, *data).get_samples(), run(FNBG(NET), *data).get_samples())
 
 
-def test_kernels_pickle_before_and_after_a_run():
+def test_kernels_pickle_before_and_after_a_run(data):
     kernel = pickle.loads(pickle.dumps(FNBG(NET, batch_size=10, parts={1: 2})))
-    first = run(kernel, X, Y).get_samples()
-    again = run(pickle.loads(pickle.dumps(kernel)), X, Y).get_samples()
+    first = run(kernel, *data).get_samples()
+    again = run(pickle.loads(pickle.dumps(kernel)), *data).get_samples()
     assert same(first, again)
 
 
-def test_custom_partitions_are_used():
+def test_custom_partitions_are_used(data):
     num_params = sum(math.prod(shape) for shape in NET.parameter_shapes.values())
     halves = Partition(
         (
@@ -472,7 +493,7 @@ def test_custom_partitions_are_used():
         num_params,
     )
     kernel = FNBG(NET, blocks=halves)
-    run(kernel, X, Y)
+    run(kernel, *data)
     assert kernel.partition is halves
     assert list(kernel.diagnostics()["acceptance rate by block"]) == ["even", "odd"]
     assert list(kernel.diagnostics()["acceptance rate by layer"]) == ["no layer"]
@@ -511,9 +532,9 @@ def test_bad_numbers_are_refused_at_once(options, words):
         ),
     ],
 )
-def test_arguments_that_do_not_fit_the_model_are_refused_in_setup(options, words):
+def test_arguments_that_do_not_fit_the_model_are_refused_in_setup(data, options, words):
     with pytest.raises(ValueError, match=words):
-        FNBG(NET, **options).setup(0, X, Y)
+        FNBG(NET, **options).setup(0, *data)
 
 
 @pytest.mark.parametrize("strategy", [None, "prior"])
@@ -558,13 +579,13 @@ def test_labels_off_the_support_are_refused_though_mcmc_switches_checks_off():
         run(FNBG(model), torch.tensor([-1.0, 1.0, -1.0]))
 
 
-def test_a_row_that_is_not_a_number_is_refused_with_batches_too():
+def test_a_row_that_is_not_a_number_is_refused_with_batches_too(data):
     def model(x, y):
         w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
         with pyro.plate("data", len(x)) as rows:
             pyro.sample("y", dist.Normal(x[rows] @ w, 1.0), obs=y[rows])
 
-    x = X.clone()
+    x = data[0].clone()
     x[37, 1] = torch.nan
     with pytest.raises(ValueError, match=r"'y' has log density NaN in 1 of 40 rows.*\[37\]"):
         run(FNBG(model, batch_size=2), x, torch.randn(40))
@@ -575,12 +596,102 @@ def test_a_model_must_be_callable():
         FNBG(3)
 
 
-@pytest.mark.parametrize("ask", ["target", "partition", "initial_params", "logging", "diagnostics"])
-def test_before_setup_there_is_nothing_to_ask(ask):
+@pytest.mark.parametrize("ask", ["problem", "state", "target", "partition", "initial_params"])
+def test_before_setup_there_is_nothing_to_look_at(ask):
     kernel = FNBG(NET)
     assert kernel.transforms is None
     with pytest.raises(RuntimeError, match="no run yet"):
-        getattr(kernel, ask)()
+        getattr(kernel, ask)
+
+
+@pytest.mark.parametrize("ask", ["logging", "diagnostics"])
+def test_before_setup_there_is_nothing_to_ask(ask):
+    with pytest.raises(RuntimeError, match="no run yet"):
+        getattr(FNBG(NET), ask)()
+
+
+# --- What can be looked at -----------------------------------------------------------------------
+
+
+def test_problem_and_state_are_there_to_be_read_alone(data):
+    kernel = FNBG(NET, batch_size=10, thin=3)
+    kernel.setup(4, *data)
+    for name in ("problem", "state", "target", "engine", "partition"):
+        with pytest.raises(AttributeError):
+            setattr(kernel, name, None)
+    with pytest.raises(FrozenInstanceError):
+        kernel.state.sweeps = 9
+    with pytest.raises(FrozenInstanceError):
+        kernel.problem.thin = 9
+    assert (kernel.state.sweeps, kernel.problem.thin) == (0, 3)
+
+
+def test_the_problem_is_what_set_up_found_and_stays_through_the_run(data):
+    kernel = FNBG(NET, batch_size=10, thin=3)
+    kernel.setup(4, *data)
+    problem = kernel.problem
+    assert (problem.warmup_steps, problem.tuned_sweeps, problem.thin) == (4, 4, 3)
+    assert kernel.partition is problem.partition
+    assert kernel.target == problem.plan.target
+    assert kernel.engine == problem.engine.name
+    assert problem.bound.args == data
+    kernel.sample(kernel.initial_params)
+    assert kernel.problem is problem
+    kernel.setup(4, *data)
+    assert kernel.problem is not problem
+
+
+@pytest.mark.parametrize("engine", ["fused", "trace"])
+def test_the_state_is_that_of_the_chain_draw_by_draw(data, engine):
+    """Whatever was made ahead; and a state once looked at stays as it is."""
+    kernel = FNBG(NET, engine=engine, thin=3)
+    kernel.setup(4, *data)
+    key, layout = kernel.state.key, kernel.problem.sites.layout
+    params, states, positions = kernel.initial_params, [kernel.state], []
+    for step in range(1, 4 + 5 + 1):
+        positions.append(kernel.state.position.clone())
+        params = kernel.sample(params)
+        state = kernel.state
+        assert state.key == key
+        assert state.sweeps == (step if step <= 4 else 4 + 3 * (step - 4))
+        assert (state.warmup.sweeps, state.draws.sweeps) == (
+            min(step, 4),
+            state.sweeps - min(step, 4),
+        )
+        assert torch.equal(state.position, layout.flatten(params))
+        assert same(kernel.initial_params, params)
+        states.append(state)
+    for state, position in zip(states, positions, strict=False):
+        assert torch.equal(state.position, position)
+    assert not torch.equal(states[0].position, states[-1].position)
+    counts = kernel.state.draws.accepted.double() / kernel.state.draws.sweeps
+    assert list(kernel.diagnostics()["acceptance rate by block"].values()) == counts.tolist()
+
+
+def test_what_is_written_to_the_initial_params_that_were_read_stays_there(data):
+    kernel = FNBG(NET)
+    kernel.setup(0, *data)
+    before = kernel.state.position.clone()
+    for value in kernel.initial_params.values():
+        value.fill_(9.0)
+    assert torch.equal(kernel.state.position, before)
+
+
+def test_a_chain_goes_on_from_a_state_by_itself(data):
+    """Problem and state are all that it needs, as after a restart."""
+    kernel = FNBG(NET, engine="fused", batch_size=10)
+    pyro.set_rng_seed(1)
+    kernel.setup(6, *data)
+    params = kernel.initial_params
+    for _ in range(4):
+        params = kernel.sample(params)
+    problem, state = kernel.problem, pickle.loads(pickle.dumps(kernel.state))
+    for count in (2, 9):
+        for _ in range(count):
+            params = kernel.sample(params)
+        (state,), _ = problem.engine.sweeps(problem, [state], count)
+        assert torch.equal(state.position, kernel.state.position)
+        assert torch.equal(state.adaptation[0].scales, scales_of(kernel))
 
 
 def test_repr_shows_the_arguments():

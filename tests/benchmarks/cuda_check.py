@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg import FNBG, BayesianMLP, mnist
-from pyro_fnbg.chains.setup import RunState
+from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.core.noise import ChainKey, sweep_noise
+from pyro_fnbg.engines.base import SweepInputs
 
 WIDTHS = [784, 10, 10, 10, 10]
 # Decisions are compared where the threshold is further than this from the log ratio
@@ -66,33 +67,42 @@ def read_data(folder: Path | None) -> tuple[Tensor, Tensor]:
     return x, torch.randint(0, WIDTHS[-1], (60_000,), generator=generator)
 
 
-def start(x: Tensor, y: Tensor, device: str, batch_size: int) -> RunState:
+def start(x: Tensor, y: Tensor, device: str, batch_size: int) -> Run:
     """Set a run up on a device, from the same seed on every device."""
     pyro.set_rng_seed(1)
     model = BayesianMLP(WIDTHS, prior_scale=10**0.5)
     kernel = FNBG(model, parts={1: 78}, batch_size=batch_size, engine="feedforward")
     kernel.setup(0, x.to(device), y.to(device))
-    return kernel._running()
+    return Run(kernel.problem, kernel.state)
 
 
-def prepare(run: RunState, chains: int, number: int) -> tuple[Tensor, ...]:
+def prepare(run: Run, positions: Tensor, number: int) -> SweepInputs:
     """Draw batches and noise of one sweep of every chain, and take smaller steps than at first."""
-    size = run.partition.num_params, run.partition.num_blocks
-    noise = [sweep_noise(ChainKey(5, chain), number, *size) for chain in range(chains)]
-    rows = torch.stack([run.batches.independent_rows(number * chains + c) for c in range(chains)])
-    z, log_u = torch.stack([n.z for n in noise]), torch.stack([n.log_u for n in noise])
-    return rows[:, None], z[:, None], log_u[:, None], (0.1 * run.scales).expand(chains, -1)
+    problem, chains = run.problem, len(positions)
+    size = problem.partition.num_params, problem.partition.num_blocks
+    keys = [ChainKey(5, chain) for chain in range(chains)]
+    noise = [sweep_noise(key, number, *size) for key in keys]
+    rows = [problem.batches.independent_rows(key, number) for key in keys]
+    (state,) = run.chain.adaptation
+    return SweepInputs(
+        positions,
+        torch.stack(rows)[:, None],
+        torch.stack([n.z for n in noise])[:, None],
+        torch.stack([n.log_u for n in noise])[:, None],
+        (type(state)(*((0.1 * values).expand(chains, -1) for values in state)),),
+    )
 
 
 def compare(x: Tensor, y: Tensor, options: argparse.Namespace) -> dict[str, float]:
     """Run the same sweeps on both devices, from the CPU's position at the start of each."""
     runs = [start(x.double(), y, device, options.batch_size) for device in ("cpu", options.device)]
-    positions, differ, ratio = runs[0].position[None], 0, 0.0
+    engines = [run.problem.engine for run in runs]
+    positions, differ, ratio = runs[0].chain.position[None], 0, 0.0
     for number in range(options.sweeps):
-        drawn = prepare(runs[0], 1, number)
-        here = runs[0].engine.sweeps(positions, *drawn)
-        there = runs[1].engine.sweeps(positions.to(options.device), *drawn)
-        is_tie = (here.log_ratios - drawn[2]).abs()[0, 0] < ROUNDING
+        inputs = prepare(runs[0], positions, number)
+        here = engines[0].run(inputs)
+        there = engines[1].run(inputs._replace(positions=positions.to(options.device)))
+        is_tie = (here.log_ratios - inputs.log_u).abs()[0, 0] < ROUNDING
         disagree = here.accepted[0, 0] != there.accepted[0, 0].cpu()
         differ += int((disagree & ~is_tie).sum())
         if bool(disagree.any()):
@@ -106,13 +116,13 @@ def compare(x: Tensor, y: Tensor, options: argparse.Namespace) -> dict[str, floa
 def measure(x: Tensor, y: Tensor, chains: int, options: argparse.Namespace) -> float | str:
     """Time sweeps of many chains, or say that memory does not hold them."""
     run = start(x, y, options.device, options.batch_size)
-    positions, seconds = run.position.expand(chains, -1), []
+    positions, seconds = run.chain.position.expand(chains, -1), []
     try:
         for number in range(options.sweeps + 1):
-            drawn = prepare(run, chains, number)
+            inputs = prepare(run, positions, number)
             synchronize(options.device)
             started = time.perf_counter()
-            positions = run.engine.sweeps(positions, *drawn).positions[:, 0]
+            positions = run.problem.engine.run(inputs).positions[:, 0]
             synchronize(options.device)
             seconds.append(time.perf_counter() - started)
     except torch.cuda.OutOfMemoryError as error:

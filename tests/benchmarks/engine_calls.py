@@ -11,7 +11,9 @@ from torch import Tensor
 from benchmarks.lengths import LENGTH
 from benchmarks.recording import seconds_of
 from benchmarks.works import Work, kernel_of, training_data
-from pyro_fnbg.engines.base import SweepResults
+from pyro_fnbg.core.moves.base import MoveState
+from pyro_fnbg.core.moves.joint import stacked
+from pyro_fnbg.engines.base import Record, SweepInputs
 
 __all__ = ["EngineCalls"]
 
@@ -21,16 +23,24 @@ MAX_SWEEPS = 2**12
 
 
 class Start(NamedTuple):
-    """Hold where sweeps start."""
+    """Hold where sweeps start, with a dimension for chains: of one chain."""
 
-    position: Tensor
-    scales: Tensor
+    positions: Tensor
+    adaptation: tuple[MoveState, ...]
+
+    def for_chains(self, count: int) -> Start:
+        """Return the same for several chains."""
+        adaptation = tuple(
+            type(state)(*(values.expand(count, *values.shape[1:]) for values in state))
+            for state in self.adaptation
+        )
+        return Start(self.positions.expand(count, -1), adaptation)
 
 
 class EngineCalls:
     """Call an engine for as many sweeps as take long enough to be timed.
 
-    Engines that do the same work start from the same position and scales.
+    Engines that do the same work start from the same position and the same learnt scales.
 
     Args:
         work: What is sampled.
@@ -41,14 +51,12 @@ class EngineCalls:
     def __init__(self, work: Work, engine: str, chains: int = 1) -> None:
         kernel = kernel_of(work, engine)
         kernel.setup(0, *training_data(work))
-        run = kernel._running()
-        self.engine = run.engine
-        start = start_of(work)
-        self._positions = start.position.expand(chains, -1)
-        self._scales = start.scales.expand(chains, -1)
-        self._shape = run.plan.num_rows, work.batch_size, run.partition.num_blocks
+        problem = kernel.problem
+        self.engine = problem.engine
+        self._positions, self._adaptation = start_of(work).for_chains(chains)
+        self._shape = problem.plan.num_rows, work.batch_size, problem.partition.num_blocks
         self._generator = torch.Generator().manual_seed(0)
-        self._results: SweepResults
+        self._record: Record
         self.sweeps = 1
         most = min(MAX_SWEEPS, MAX_NUMBERS // self._positions.numel())
         # The first call readies memory, so it does not count
@@ -74,12 +82,13 @@ class EngineCalls:
 
     def __call__(self, rows: Tensor, z: Tensor, log_u: Tensor) -> None:
         """Run the sweeps."""
-        self._results = self.engine.sweeps(self._positions, rows, z, log_u, self._scales)
-        self._positions = self._results.positions[:, -1]
+        inputs = SweepInputs(self._positions, rows, z, log_u, self._adaptation)
+        self._record = self.engine.run(inputs)
+        self._positions = self._record.positions[:, -1]
 
     def values(self) -> dict[str, float]:
         """Report the acceptance rate of the last call, and the rows that blocks moved, if known."""
-        found = {"acceptance": float(self._results.accepted.double().mean())}
+        found = {"acceptance": float(self._record.accepted.double().mean())}
         moved = getattr(self.engine, "moved_rows", None)
         if moved is not None:
             found["moved"] = float(moved.double().mean()) / self._shape[1]
@@ -95,5 +104,5 @@ def start_of(work: Work) -> Start:
     params = kernel.initial_params
     for _ in range(LENGTH.warmup):
         params = kernel.sample(params)
-    run = kernel._running()
-    return Start(run.position[None], run.scales[None])
+    chain = kernel.state
+    return Start(chain.position[None], stacked([chain.adaptation]))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from pyro_fnbg.engines.base import Record, SweepInputs
 from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.fused.engine import FusedEngine
 
@@ -39,17 +40,18 @@ class EngineClock:
 def watched(engine: str) -> Iterator[EngineClock]:
     """Watch an engine until a run is over."""
     clock, kind = EngineClock(), ENGINES[engine]
-    sweeps = kind.sweeps
+    run = kind.run
 
-    @functools.wraps(sweeps)
-    def timed(self: Any, *args: Any) -> Any:
+    @functools.wraps(run)
+    def timed(self: Any, inputs: SweepInputs) -> Record:
         began = time.perf_counter()
-        results = sweeps(self, *args)
-        # Set-up and diagnostics try the engine too, but say nothing of tuning, the last argument
-        if len(args) == 6:
-            clock.calls.append((began, time.perf_counter()))
-        return results
+        record: Record = run(self, inputs)
+        ended = time.perf_counter()
+        # Set-up and diagnostics try the engine too, on candidates that are never accepted
+        if bool(inputs.log_u.isfinite().any()):
+            clock.calls.append((began, ended))
+        return record
 
-    with patch.object(kind, "sweeps", timed):
+    with patch.object(kind, "run", timed):
         yield clock
     clock.end = time.perf_counter()

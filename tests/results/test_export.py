@@ -1,5 +1,6 @@
 """Finished runs become what ArviZ works on, under version 0 and version 1 alike."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ from pyro.infer import MCMC, NUTS
 from pyro.infer.mcmc.api import StreamingMCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, to_arviz
+from support.drivers import drive, stock
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)
@@ -20,8 +22,6 @@ with warnings.catch_warnings():
 
 IS_ARVIZ_1 = int(az.__version__.partition(".")[0]) >= 1
 NET = BayesianMLP([2, 3, 3], likelihood="categorical")
-X = torch.randn(40, 2, generator=torch.Generator().manual_seed(1))
-Y = torch.randint(0, 3, (40,), generator=torch.Generator().manual_seed(2))
 
 pytestmark = pytest.mark.filterwarnings("ignore:num_chains=:UserWarning")
 
@@ -45,15 +45,31 @@ def run(kernel, *args, draws=30, warmup=10, seed=1, **options):
 
 
 @pytest.fixture(scope="module")
-def batched():
-    return run(FNBG(NET, batch_size=10), X, Y, draws=60)
+def data():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(40, 2, generator=generator), torch.arange(40) % 3
 
 
-def groups(data):
+@pytest.fixture(scope="module")
+def batched(data):
+    return run(FNBG(NET, batch_size=10), *data, draws=60)
+
+
+@pytest.fixture(scope="module")
+def full(data):
+    return run(FNBG(NET), *data)
+
+
+@pytest.fixture(scope="module")
+def regressed():
+    return run(FNBG(regression), torch.linspace(-2.0, 2.0, 15))
+
+
+def groups(idata):
     """Return the groups by name as Datasets, whatever holds them."""
     if IS_ARVIZ_1:
-        return {name: node.to_dataset() for name, node in data.children.items()}
-    return {name: data[name] for name in data.groups()}
+        return {name: node.to_dataset() for name, node in idata.children.items()}
+    return {name: idata[name] for name in idata.groups()}
 
 
 def test_the_kind_of_object_is_that_of_the_installed_arviz(batched):
@@ -79,17 +95,16 @@ def test_posterior_has_the_draws_and_names_of_pyro(batched):
             assert posterior[dim].values.tolist() == list(range(posterior.sizes[dim]))
 
 
-def test_draws_are_constrained_and_sites_keep_their_shape():
-    mcmc = run(FNBG(regression), torch.randn(15))
-    posterior = to_arviz(mcmc)["posterior"]
+def test_draws_are_constrained_and_sites_keep_their_shape(regressed):
+    posterior = to_arviz(regressed)["posterior"]
     assert posterior["reg.loc"].shape == (2, 30, 2, 3)
     assert posterior["scale"].shape == (2, 30)
     assert (posterior["scale"].values > 0).all()
 
 
 def test_statistics_of_draws_and_chains_are_those_of_the_kernel(batched):
-    data = to_arviz(batched)
-    draws, chains = data["sample_stats"], data["chain_stats"]
+    idata = to_arviz(batched)
+    draws, chains = idata["sample_stats"], idata["chain_stats"]
     assert dict(draws.sizes) == {"chain": 2, "draw": 60, "layer": 2}
     assert dict(chains.sizes) == {"chain": 2, "block": 6, "layer": 2}
     assert draws["acceptance_rate"].dims == ("chain", "draw")
@@ -143,19 +158,41 @@ def test_lp_is_the_joint_log_density_of_unconstrained_parameters():
         assert stats["lp"].values[chain, draw] == pytest.approx(expected.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("driver", [stock, drive])
+def test_lp_keeps_double_precision(driver):
+    """Where the log density is a million, which in single precision has steps of 0.06."""
+
+    def model(level):
+        a = pyro.sample("a", dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0).to_event(1))
+        pyro.factor("level", level + 1e-4 * a.sum())
+
+    level = torch.tensor(1e6, dtype=torch.float64)
+    kernel = FNBG(model, proposal_scale=0.01, adapt=False)
+    mcmc = driver(kernel, level, draws=40, warmup=0, num_chains=2)
+    lp = to_arviz(mcmc)["sample_stats"]["lp"]
+    assert lp.dtype == np.float64
+    a = mcmc.get_samples(group_by_chain=True)["a"]
+    expected = level + 1e-4 * a.sum(-1) + dist.Normal(0.0, 1.0).log_prob(a).sum(-1)
+    np.testing.assert_allclose(lp.values, expected, rtol=0.0, atol=1e-9)
+    steps = np.diff(lp.values)
+    moves = np.abs(steps[steps != 0])
+    assert moves.size > 20
+    assert moves.min() < 1e-3
+
+
 @pytest.mark.parametrize(
     "options",
     [{"batch_size": 10}, {"batch_size": 10, "likelihood_scale": "full"}, {"likelihood_scale": 0.5}],
 )
-def test_only_chains_for_the_models_posterior_have_lp(options):
-    stats = to_arviz(run(FNBG(NET, **options), X, Y))["sample_stats"]
+def test_only_chains_for_the_models_posterior_have_lp(data, options):
+    stats = to_arviz(run(FNBG(NET, **options), *data))["sample_stats"]
     assert "lp" not in stats.data_vars
     assert "batch_log_density" in stats.data_vars
 
 
 def test_attributes_say_what_the_chains_target(batched):
-    data = to_arviz(batched)
-    found = data["posterior"].attrs
+    idata = to_arviz(batched)
+    found = idata["posterior"].attrs
     assert found["target"].startswith("approximate: prior x likelihood^0.25")
     assert (found["batch_size"], found["num_rows"]) == (10, 40)
     assert found["likelihood_factor"] == 1.0
@@ -171,17 +208,17 @@ def test_attributes_say_what_the_chains_target(batched):
     ):
         expected = np.mean([report[key]["all"] for report in batched._diagnostics])
         assert found[name] == pytest.approx(expected)
-    assert data.attrs == found
-    for group in groups(data).values():
+    assert idata.attrs == found
+    for group in groups(idata).values():
         assert group.attrs["inference_library"] == "pyro_fnbg"
         assert {type(value) for value in group.attrs.values()} <= {str, int, float}
 
 
-def test_exact_chains_have_no_batch_noise():
-    data = to_arviz(run(FNBG(NET), X, Y))
-    assert data["posterior"].attrs["target"] == "exact: the posterior of the model"
-    assert data["posterior"].attrs["nominal_likelihood_temperature"] == 1.0
-    found = {*data["posterior"].attrs, *data["chain_stats"].data_vars}
+def test_exact_chains_have_no_batch_noise(full):
+    idata = to_arviz(full)
+    assert idata["posterior"].attrs["target"] == "exact: the posterior of the model"
+    assert idata["posterior"].attrs["nominal_likelihood_temperature"] == 1.0
+    found = {*idata["posterior"].attrs, *idata["chain_stats"].data_vars}
     assert not {"log_ratio_sd_across_batches", "share_reversed_by_another_batch"} & found
 
 
@@ -278,23 +315,62 @@ def test_random_state_and_outer_handlers_are_left_alone(batched):
     assert torch.is_grad_enabled()
 
 
+# --- How often the model runs ------------------------------------------------------------------
+
+
+class Counted:
+    """A model that counts its runs."""
+
+    def __init__(self, subsample_size=None):
+        self.subsample_size, self.runs = subsample_size, 0
+
+    def __call__(self, y):
+        self.runs += 1
+        loc = pyro.sample("loc", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y), subsample_size=self.subsample_size) as rows:
+            pyro.sample("y", dist.Normal(loc, 1.0), obs=y[rows])
+
+
+@pytest.mark.parametrize(
+    ("subsample_size", "options", "runs"),
+    [(None, {}, 1), (None, {"batch_size": 5}, 1), (5, {}, 3), (4, {}, 4), (15, {}, 1)],
+)
+@pytest.mark.parametrize("driver", [stock, drive])
+def test_the_model_runs_for_its_data_alone_and_is_not_inspected_again(
+    driver, subsample_size, options, runs
+):
+    model, y = Counted(subsample_size), torch.linspace(-1.0, 1.0, 15)
+    mcmc = driver(FNBG(model, **options), y, num_chains=2)
+    model.runs = 0
+    idata = to_arviz(mcmc)
+    assert np.array_equal(idata["observed_data"]["y"].values, y.numpy())
+    assert model.runs == runs
+    model.runs = 0
+    to_arviz(mcmc, observed_data=False)
+    assert model.runs == 0
+
+
+def test_a_run_that_was_loaded_is_converted_as_it_was(full):
+    loaded = pickle.loads(pickle.dumps(full))
+    for name, group in groups(to_arviz(full)).items():
+        xr.testing.assert_equal(groups(to_arviz(loaded))[name], group)
+
+
 # --- Names, kinds of runs ----------------------------------------------------------------------
 
 
-def test_dimensions_and_labels_can_be_named():
-    y = torch.randn(15)
-    mcmc = run(FNBG(regression), y)
-    data = to_arviz(
-        mcmc,
+def test_dimensions_and_labels_can_be_named(regressed):
+    idata = to_arviz(
+        regressed,
         dims={"reg.loc": ["row", "column"], "y": ["time"]},
         coords={"column": ["a", "b", "c"], "draw": range(100, 130)},
     )
-    loc = data["posterior"]["reg.loc"]
+    loc = idata["posterior"]["reg.loc"]
     assert loc.dims == ("chain", "draw", "row", "column")
-    expected = mcmc.get_samples(group_by_chain=True)["reg.loc"][1, 4, 0, 2]
+    expected = regressed.get_samples(group_by_chain=True)["reg.loc"][1, 4, 0, 2]
     assert loc.sel(chain=1, draw=104, row=0, column="c").item() == expected
-    assert data["sample_stats"]["draw"].values[0] == 100
-    assert data["observed_data"]["y"].dims == ("time",)
+    assert idata["sample_stats"]["draw"].values[0] == 100
+    assert idata["observed_data"]["y"].dims == ("time",)
 
 
 @pytest.mark.parametrize(
@@ -306,47 +382,46 @@ def test_dimensions_and_labels_can_be_named():
         ({"coords": {"draw": [1, 2]}}, r"coords\['draw'\] must have 30 labels, got \[1, 2\]"),
     ],
 )
-def test_names_that_do_not_fit_are_refused(options, words):
-    mcmc = run(FNBG(regression), torch.randn(15))
+def test_names_that_do_not_fit_are_refused(regressed, options, words):
     with pytest.raises(ValueError, match=words):
-        to_arviz(mcmc, **options)
+        to_arviz(regressed, **options)
 
 
-def test_one_chain_keeps_its_dimension(batched):
-    mcmc = run(FNBG(NET, batch_size=10), X, Y, num_chains=1, draws=60)
-    data = to_arviz(mcmc)
-    assert data["posterior"]["layer1.bias"].shape == (1, 60, 3)
-    assert data["sample_stats"]["layer_acceptance_rate"].shape == (1, 60, 2)
+def test_one_chain_keeps_its_dimension(data, batched):
+    mcmc = run(FNBG(NET, batch_size=10), *data, num_chains=1, draws=60)
+    idata = to_arviz(mcmc)
+    assert idata["posterior"]["layer1.bias"].shape == (1, 60, 3)
+    assert idata["sample_stats"]["layer_acceptance_rate"].shape == (1, 60, 2)
     both = to_arviz(batched)
     for group, name in (("posterior", "layer1.bias"), ("sample_stats", "acceptance_rate")):
-        assert np.array_equal(data[group][name].values[0], both[group][name].values[0])
+        assert np.array_equal(idata[group][name].values[0], both[group][name].values[0])
 
 
 def test_saved_sites_only():
-    data = to_arviz(run(FNBG(regression), torch.ones(7), save_params=["scale"]))
-    assert set(data["posterior"].data_vars) == {"scale"}
-    assert data["sample_stats"]["acceptance_rate"].shape == (2, 30)
-    assert data["chain_stats"].sizes["block"] > 1
+    idata = to_arviz(run(FNBG(regression), torch.ones(7), save_params=["scale"]))
+    assert set(idata["posterior"].data_vars) == {"scale"}
+    assert idata["sample_stats"]["acceptance_rate"].shape == (2, 30)
+    assert idata["chain_stats"].sizes["block"] > 1
 
 
 def test_no_saved_site_leaves_the_statistics():
-    data = to_arviz(run(FNBG(regression), torch.ones(7), save_params=[]))
-    assert set(groups(data)) == {"sample_stats", "chain_stats", "observed_data"}
-    assert data["sample_stats"]["lp"].shape == (2, 30)
-    assert data.attrs["target"] == "exact: the posterior of the model"
+    idata = to_arviz(run(FNBG(regression), torch.ones(7), save_params=[]))
+    assert set(groups(idata)) == {"sample_stats", "chain_stats", "observed_data"}
+    assert idata["sample_stats"]["lp"].shape == (2, 30)
+    assert idata.attrs["target"] == "exact: the posterior of the model"
 
 
-def test_custom_partitions_have_one_nameless_layer():
+def test_custom_partitions_have_one_nameless_layer(data):
     kernel = FNBG(NET, blocks="site")
-    data = to_arviz(run(kernel, X, Y))
+    idata = to_arviz(run(kernel, *data))
     names = [block.name for block in kernel.partition.blocks]
-    assert data["chain_stats"]["block"].values.tolist() == names
+    assert idata["chain_stats"]["block"].values.tolist() == names
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks")
-def test_chains_from_workers_are_those_drawn_in_turn(batched, monkeypatch):
+def test_chains_from_workers_are_those_drawn_in_turn(data, batched, monkeypatch):
     monkeypatch.setattr(api.mp, "cpu_count", lambda: 8)
-    forked = to_arviz(run(FNBG(NET, batch_size=10), X, Y, draws=60, mp_context="fork"))
+    forked = to_arviz(run(FNBG(NET, batch_size=10), *data, draws=60, mp_context="fork"))
     for name, group in groups(to_arviz(batched)).items():
         xr.testing.assert_equal(groups(forked)[name], group)
     assert forked.attrs["seed"] == to_arviz(batched).attrs["seed"]
@@ -366,27 +441,27 @@ def test_the_costly_diagnostics_of_pyro_are_never_asked_for(batched, monkeypatch
 
 
 def test_arviz_computes_on_it(batched):
-    data = to_arviz(batched)
-    assert len(az.summary(data)) == 21
-    assert len(az.summary(data, group="sample_stats")) == 4
-    for result in (az.ess(data), az.rhat(data)):
+    idata = to_arviz(batched)
+    assert len(az.summary(idata)) == 21
+    assert len(az.summary(idata, group="sample_stats")) == 4
+    for result in (az.ess(idata), az.rhat(idata)):
         values = result["layer2.bias"].values
         assert values.shape == (3,)
         assert np.isfinite(values).all()
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 10}, {}], ids=["batches", "full"])
-def test_a_netcdf_file_brings_all_of_it_back(options, tmp_path):
-    data = to_arviz(run(FNBG(NET, **options), X, Y))
-    data.to_netcdf(str(tmp_path / "run.nc"))
+def test_a_netcdf_file_brings_all_of_it_back(data, options, tmp_path):
+    idata = to_arviz(run(FNBG(NET, **options), *data))
+    idata.to_netcdf(str(tmp_path / "run.nc"))
     again = az.from_netcdf(str(tmp_path / "run.nc"))
-    assert set(groups(again)) == set(groups(data))
-    for name, group in groups(data).items():
+    assert set(groups(again)) == set(groups(idata))
+    for name, group in groups(idata).items():
         xr.testing.assert_equal(groups(again)[name].load(), group)
         assert set(group.attrs) <= set(groups(again)[name].attrs)
         for key, value in group.attrs.items():
             assert groups(again)[name].attrs[key] == value, key
-    assert again.attrs["target"] == data.attrs["target"]
+    assert again.attrs["target"] == idata.attrs["target"]
     again.close()
 
 
@@ -394,13 +469,13 @@ def test_a_netcdf_file_brings_all_of_it_back(options, tmp_path):
 def test_from_pyro_of_arviz_0_works_as_well():
     y = torch.randn(15)
     mcmc = run(FNBG(regression), y)
-    data = az.from_pyro(mcmc, log_likelihood=False, dims={"reg.loc": ["row", "column"]})
+    idata = az.from_pyro(mcmc, log_likelihood=False, dims={"reg.loc": ["row", "column"]})
     expected = to_arviz(mcmc)
-    assert data.posterior["reg.loc"].dims == ("chain", "draw", "row", "column")
+    assert idata.posterior["reg.loc"].dims == ("chain", "draw", "row", "column")
     for name in ("reg.loc", "scale"):
-        assert np.array_equal(data.posterior[name].values, expected.posterior[name].values)
-    assert not data.sample_stats["diverging"].values.any()
-    assert np.array_equal(data.observed_data["y"].values, y.numpy())
+        assert np.array_equal(idata.posterior[name].values, expected.posterior[name].values)
+    assert not idata.sample_stats["diverging"].values.any()
+    assert np.array_equal(idata.observed_data["y"].values, y.numpy())
 
 
 # --- What is refused ---------------------------------------------------------------------------
@@ -413,9 +488,9 @@ def test_other_objects_are_refused(given):
         to_arviz(given)
 
 
-def test_a_driver_that_keeps_no_draws_is_refused():
+def test_a_driver_that_keeps_no_draws_is_refused(data):
     mcmc = StreamingMCMC(FNBG(NET), num_samples=5, warmup_steps=5, disable_progbar=True)
-    mcmc.run(X, Y)
+    mcmc.run(*data)
     with pytest.raises(TypeError, match="kept its draws, got StreamingMCMC"):
         to_arviz(mcmc)
 
@@ -426,16 +501,16 @@ def test_other_kernels_are_refused():
         to_arviz(mcmc)
 
 
-def test_runs_that_did_not_end_are_refused():
+def test_runs_that_did_not_end_are_refused(data):
     def interrupt(kernel, params, stage, i):
-        if kernel._running().key.chain == 1:
+        if kernel.state.key.chain == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(RuntimeError, match=r"no finished run.*mcmc\.run"):
         to_arviz(MCMC(FNBG(NET), num_samples=5, warmup_steps=5))
     mcmc = MCMC(FNBG(NET), num_samples=5, num_chains=2, disable_progbar=True, hook_fn=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        mcmc.run(X, Y)
+        mcmc.run(*data)
     assert mcmc._diagnostics[0] is not None
     with pytest.raises(RuntimeError, match="no finished run"):
         to_arviz(mcmc)
