@@ -14,7 +14,7 @@ from pyro_fnbg.chains.pace import Pace
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem, Record, advance
-from pyro_fnbg.stock.errors import errors_come_home
+from pyro_fnbg.stock.workers import raising_picklable_errors
 
 __all__ = ["Ahead", "look_ahead", "new_pace"]
 
@@ -100,7 +100,7 @@ def new_pace() -> Pace:
     return Pace(ENOUGH_SECONDS, MAX_DRAWS, MAX_NUMBERS)
 
 
-@errors_come_home
+@raising_picklable_errors
 def look_ahead(
     problem: Problem, chain: ChainState, statistics: DrawStatistics, pace: Pace
 ) -> Ahead:

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG
-from pyro_fnbg.stock import errors
-from pyro_fnbg.stock.errors import errors_come_home, portable
+from pyro_fnbg.chains.pickling import picklable_error
+from pyro_fnbg.stock import workers
+from pyro_fnbg.stock.workers import raising_picklable_errors
 
 
 class SensorError(Exception):
@@ -29,7 +30,7 @@ class OpenError(Exception):
 
 def test_errors_that_survive_a_pickle_stay_as_they_are():
     for error in (ValueError("no"), KeyError("y"), OSError(5, "bad block")):
-        assert portable(error) is error
+        assert picklable_error(error) is error
 
 
 @pytest.mark.parametrize(
@@ -41,18 +42,18 @@ def test_errors_that_survive_a_pickle_stay_as_they_are():
 )
 def test_others_become_their_words_with_their_notes(error, words):
     error.add_note("in row 3")
-    found = pickle.loads(pickle.dumps(portable(error)))
+    found = pickle.loads(pickle.dumps(picklable_error(error)))
     assert type(found) is RuntimeError
     assert str(found).endswith(words)
-    assert portable(error).__notes__ == ["in row 3"]
+    assert picklable_error(error).__notes__ == ["in row 3"]
 
 
 @pytest.fixture
 def as_in_a_worker(monkeypatch):
-    monkeypatch.setattr(errors, "worker_chain", lambda: 0)
+    monkeypatch.setattr(workers, "worker_chain", lambda: 0)
 
 
-@errors_come_home
+@raising_picklable_errors
 def fail(error):
     raise error
 
