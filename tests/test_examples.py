@@ -184,7 +184,11 @@ def test_mnist_has_a_row_for_each_layer_and_draw(mnist_example):
         ("layer1", "7,850", "40"),
         *((f"layer{layer}", "110", "10") for layer in (2, 3, 4)),
     ]
-    assert all(0 <= float(layer[3].rstrip(",")) <= 100 for layer in layers)
+    # Shares of the candidates of three sweeps, in per cent
+    for _, _, blocks, rate, *_ in layers:
+        accepted = float(rate.rstrip(",")) / 100 * 3 * int(blocks)
+        assert accepted == pytest.approx(round(accepted), abs=0.0006 * 3 * int(blocks))
+        assert accepted > 0
     draws = [re.match(r" +(\d) +(-\d+\.\d) +(\d+\.\d\d) +(\d+\.\d\d)$", line) for line in lines]
     draws = [match.groups() for match in draws if match]
     assert [draw for draw, *_ in draws] == ["1", "2", "3"]
@@ -272,7 +276,8 @@ def test_noisy_xor_reports_every_chain(tmp_path, tuning):
         assert [float(cell) for cell in cells[1:8]] == pytest.approx(
             [100 * rate for rate in rates], abs=0.06
         )
-        assert 0 <= row["lowest node"] <= min(rates)
+        assert 0 < row["lowest node"] <= min(rates)
+        assert float(cells[8]) == pytest.approx(100 * row["lowest node"], abs=0.06)
         assert len(row["acceptance by layer, last quarter"]) == 7
         assert float(cells[9]) == pytest.approx(row["accuracy of the mean prediction"], abs=0.006)
         assert int(cells[-1]) == row["plateau"]
