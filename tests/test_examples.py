@@ -47,6 +47,15 @@ def run_example(name, folder, *arguments):
     )
 
 
+def refused(name, *arguments):
+    """Run an example in this process, which saves its imports, and return what it exits with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *arguments])
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    return caught.value.code
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
@@ -143,10 +152,9 @@ def test_draws_have_chain_and_draw_first(demo):
     assert lengths == (12, 8, 20, 100)
 
 
-def test_too_few_draws_are_refused(tmp_path):
-    done = run_example("demo.py", tmp_path, "--draws", "2")
-    assert done.returncode == 2
-    assert "must be 4 or more, got 2" in done.stderr
+def test_too_few_draws_are_refused(capsys):
+    assert refused("demo.py", "--draws", "2") == 2
+    assert "must be 4 or more, got 2" in capsys.readouterr().err
 
 
 # --- MNIST -------------------------------------------------------------------------------------
@@ -211,11 +219,11 @@ def test_mnist_says_what_it_cannot_show(mnist_example):
     assert "Traceback" not in mnist_example.stderr
 
 
-def test_mnist_without_data_ends_with_one_line(tmp_path):
-    done = run_example("mnist.py", tmp_path, "--data", "nowhere", "--fashion")
-    assert done.returncode == 1
-    assert done.stderr.startswith("FashionMNIST was not found: nowhere/FashionMNIST/raw lacks")
-    assert done.stderr.count("\n") == 1
+def test_mnist_without_data_ends_with_one_line():
+    # Python prints the text of an exit, and ends with code 1
+    text = refused("mnist.py", "--data", "nowhere", "--fashion")
+    assert text.startswith("FashionMNIST was not found: nowhere/FashionMNIST/raw lacks")
+    assert "\n" not in text
 
 
 # --- NUTS and FNBG -----------------------------------------------------------------------------
