@@ -1,6 +1,8 @@
 """Tests start alike; the statistical assertions pass what is right and fail what is wrong."""
 
 import random
+import signal
+import time
 
 import numpy as np
 import pyro
@@ -8,6 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from support.limits import at_most
 from support.statistics import assert_expectation, assert_same_expectation, estimate
 
 
@@ -111,3 +114,23 @@ def test_two_samplers_are_compared_with_both_errors(normal_draws):
     shifted = normal_draws - normal_draws.mean() + other.mean() + 0.1
     with pytest.raises(AssertionError, match=r"z = [23]\.\d+ exceeds 1"):
         assert_same_expectation(shifted, other, z_max=1.0)
+
+
+def test_a_test_that_waits_fails_at_its_limit_and_one_that_ends_is_left_alone():
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(TimeoutError, match=r"still at it after 0\.05 seconds"), at_most(0.05):
+        time.sleep(60)
+    with at_most(0.05):
+        pass
+    time.sleep(0.1)
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_ctrl_c_is_heard_where_sigint_was_ignored(request):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as under nohup
+    try:
+        request.getfixturevalue("heard_ctrl_c")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)

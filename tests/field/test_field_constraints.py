@@ -34,12 +34,12 @@ def posterior(model, *args, low=-12.0, high=12.0, edge=0.0, step=0.1):
     """
     kernel = FNBG(model)
     kernel.setup(0, *args)
-    run = kernel._running()
+    problem = kernel.problem
     cells = torch.arange(round((low - edge) / step), round((high - edge) / step))
     grid = edge + step * (cells.double() + 0.5)
-    density = run.density.on(None)
+    density = problem.density.on(None)
     log_densities = torch.stack([density(u.reshape(1).float()).log_density for u in grid])
-    (bijection,) = run.sites.constrain.values()
+    (bijection,) = problem.sites.constrain.values()
     return bijection(grid), log_densities.softmax(0)
 
 

@@ -188,13 +188,17 @@ def test_a_bar_that_cannot_be_drawn_does_not_cost_the_run(stream, monkeypatch):
 
 
 def test_a_terminal_that_goes_away_half_way_does_not_cost_the_run(monkeypatch):
+    closed = []
+
     def close(kernel, params, stage, i):
         if (stage, i) == ("Sample", 3):
+            closed.append(i)
             monkeypatch.setattr("sys.stderr.write", Broken().write)
             monkeypatch.setattr("sys.stderr.flush", Broken().write)
 
     mcmc = MultiChainMCMC(FNBG(NET), num_samples=200, warmup_steps=5, hook_fn=close)
     mcmc.run(X, Y)
     monkeypatch.undo()
+    assert closed
     assert mcmc.is_complete
     assert len(mcmc.get_samples()["layer1.bias"]) == 200

@@ -99,7 +99,7 @@ def test_a_sampled_prior_scale_counts_in_the_prior_of_its_weights():
 
     kernel = FNBG(Net())
     assert set(drive(kernel, draws=5).get_samples()) == {"scale", "linear.weight"}
-    density = kernel._running().density.on(None)
+    density = kernel.problem.density.on(None)
     for log_scale, weights in ((0.0, [1.0, -0.5]), (-1.0, [0.2, 0.1]), (1.5, [3.0, -9.0])):
         scale = torch.tensor(log_scale).exp()
         expected = dist.HalfNormal(1.0).log_prob(scale) + log_scale
@@ -230,7 +230,7 @@ def test_a_site_named_like_a_term_of_another_is_scored():
 
     kernel = FNBG(model)
     kernel.setup(0)
-    density = kernel._running().density.on(None)
+    density = kernel.problem.density.on(None)
     zero, one = (density(torch.tensor([0.0, value])).log_density for value in (0.0, 1.0))
     assert (zero - one).item() == pytest.approx(0.5, abs=1e-6)
 

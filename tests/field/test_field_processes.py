@@ -12,7 +12,10 @@ from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
+    pytest.mark.usefixtures("limited"),
+]
 
 X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(30) % 3
@@ -159,15 +162,20 @@ def test_what_cannot_be_pickled_is_named(driver, mp_context):
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_a_forked_worker_has_what_cannot_be_pickled(driver):
+def test_a_forked_worker_has_what_cannot_be_pickled(driver, tmp_path):
     stream = (number for number in range(3))
 
     def inner(y):
         assert stream is not None
         pyro.sample("y", dist.Normal(pyro.sample("a", dist.Normal(0.0, 1.0)), 1.0), obs=y)
 
-    found = run(driver, FNBG(inner), torch.ones(()), hook_fn=lambda *args: None)
+    def hook(kernel, params, stage, i):
+        assert stream is not None
+        (tmp_path / f"{kernel.state.key.chain} {stage.split()[0]} {i}").touch()
+
+    found = run(driver, FNBG(inner), torch.ones(()), hook_fn=hook)
     assert found["a"].shape == (2, 20)
+    assert len(list(tmp_path.iterdir())) == 2 * (10 + 20)
 
 
 # --- Errors in a worker ---------------------------------------------------------------------------

@@ -106,10 +106,22 @@ def test_reports_of_a_run_that_broke_off_are_not_put_beside_the_draws_of_another
 @pytest.mark.parametrize(("draws", "warmup"), [(1, 0), (1, 1), (2, 0)])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_one_draw_is_a_run(driver, draws, warmup, engine):
-    mcmc = driver(FNBG(NET, engine=engine, batch_size=7), X, Y, draws=draws, warmup=warmup)
-    assert mcmc.get_samples()["layer1.weight"].shape == (draws, 5, 4)
+    """And its report is of the blocks that moved from draw to draw, and from the start."""
+    start = {name: torch.zeros(shape) for name, shape in NET.parameter_shapes.items()}
+    kernel = FNBG(NET, engine=engine, batch_size=7)
+    mcmc = driver(kernel, X, Y, draws=draws, warmup=warmup, initial_params=start)
+    samples = mcmc.get_samples()
+    assert samples["layer1.weight"].shape == (draws, 5, 4)
+    layout = kernel.problem.sites.layout
+    path = [layout.flatten({name: v[i] for name, v in samples.items()}) for i in range(draws)]
+    path = torch.stack([layout.flatten(start), *path] if warmup == 0 else path)
     (report,) = mcmc._diagnostics
-    assert 0 <= report["acceptance rate"] <= 1
+    for index, rate in zip(
+        kernel.partition.indices, report["acceptance rate by block"].values(), strict=True
+    ):
+        moves = path.diff(dim=0)[:, index].any(1)
+        # That of a draw right after the warmup is not seen in the draws
+        assert rate == moves.double().mean() if warmup == 0 else rate in (0, 1)
     assert to_arviz(mcmc)["posterior"].sizes["draw"] == draws
 
 

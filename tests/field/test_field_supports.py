@@ -87,7 +87,7 @@ def test_a_prior_that_moves_on_a_fixed_support_and_a_bound_by_hand_are_scored_ex
 
     kernel = FNBG(model)
     kernel.setup(0)
-    density = kernel._running().density.on(None)
+    density = kernel.problem.density.on(None)
     for log_a, log_b, c in ((0.5, 1.0, 1.6), (1.5, -2.0, 0.1), (-1.0, 0.0, 0.3)):
         expected = dist.Normal(0.0, 1.0).log_prob(torch.tensor(log_a))
         expected += dist.Normal(math.exp(log_a), 0.3).log_prob(torch.tensor(log_b)) - log_a

@@ -231,9 +231,9 @@ def test_a_fork_after_the_parent_used_two_threads_ends(tmp_path):
             torch.set_num_threads(2)
             a = torch.randn(1500, 1500)
             (a @ a).sum()                      # the parent's threads are started
-            x, y = torch.randn(20_000, 64), torch.randint(0, 3, (20_000,))
+            x, y = torch.randn(4000, 64), torch.randint(0, 3, (4000,))
             model = BayesianMLP([64, 32, 3], likelihood="categorical")
-            kernel = FNBG(model, batch_size=10_000, blocks="layer")
+            kernel = FNBG(model, batch_size=2000, blocks="layer")
             kernel.setup(0, x, y)
             kernel.sample(kernel.initial_params)
             mcmc = MCMC(kernel, num_samples=3, warmup_steps=2, num_chains=2, mp_context="fork",
