@@ -174,6 +174,7 @@ class FNBG(MCMCKernel):
         self._spawned_from: int | None = None
         # One for all runs: Pyro's MCMC keeps the dict that it was given after its first
         self._transforms: dict[str, Any] = {}
+        # Those of a run in workers, by which Pyro's MCMC maps the draws of the next, too
         self._supports: dict[str, KnownSupport] = {}
         self._loaded: Loaded | None = None
 
@@ -293,6 +294,9 @@ class FNBG(MCMCKernel):
         if chain is not None:
             check_supports_unchanged(self._supports, run.problem.sites)
         self.show(run, DrawStatistics(run.problem.partition))
+        if is_afterwards:
+            sites = run.problem.sites
+            self._supports = {name: sites.supports[name] for name in sites.constrain}
 
     def show(self, run: Run, statistics: DrawStatistics) -> None:
         """Take over the state of a chain, which ``diagnostics`` and the properties then show."""
@@ -302,7 +306,7 @@ class FNBG(MCMCKernel):
         sites = run.problem.sites
         self._transforms.clear()
         self._transforms |= {name: t.inv for name, t in sites.constrain.items()}
-        self._supports = {name: sites.supports[name] for name in sites.constrain}
+        self._supports = {}
 
     def sample(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Make one draw from unconstrained values, and return the next ones in new tensors.

@@ -25,6 +25,12 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
             return super().load_overload(sig, target_context)
         except OSError:
             return None
+        except Exception:
+            # Numba reads an index before it looks whether it is of this source: it may be of
+            # another version of the package, whose classes are gone
+            with suppress(OSError):
+                self.flush()
+            return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:

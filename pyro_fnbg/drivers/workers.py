@@ -150,7 +150,8 @@ def run_in_processes(
     except BrokenProcessPool as error:
         raise RuntimeError(
             "a worker process died without a word, as one does that is killed or runs out of "
-            "memory: the draws of chains that had ended are kept, those of others are lost"
+            "memory, or that is spawned from a script whose run stands under no if __name__ == "
+            "'__main__': the draws of chains that had ended are kept, those of others are lost"
         ) from error
     finally:
         shared.stop.value = 1

@@ -22,6 +22,10 @@ class FirstRow(Engine):
 
     name, is_compiled, joins_chains = "first row", False, False
 
+    @staticmethod
+    def knows(move):
+        return True
+
     def run(self, inputs):
         self.inputs = inputs
         first = inputs.rows[0, :, 0].double()

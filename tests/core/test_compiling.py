@@ -1,5 +1,6 @@
 import errno
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,20 @@ def test_a_cache_that_cannot_be_written_or_read_is_no_error(call, tmp_path, monk
     with pytest.warns(UserWarning, match=rf"because {tmp_path}/.* does not take .*No space left"):
         assert function(3.0) == 1.5
     assert function(3) == 1.5  # another type; said once: a second warning is an error here
+
+
+def test_an_index_of_another_version_is_made_anew(tmp_path, monkeypatch):
+    """It may name classes that are gone, and Numba reads it before it looks whose it is."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    kept_on_disk(numba.njit(half))(3.0)
+    (index,) = tmp_path.rglob("*.nbi")
+    with index.open("rb") as file:
+        version = pickle.load(file)
+    index.write_bytes(pickle.dumps(version) + b"cpyro_fnbg.core.compiling\nGone\n.")
+    for misses in (1, 0):
+        function = kept_on_disk(numba.njit(half))
+        assert function(3.0) == 1.5
+        assert sum(function.stats.cache_misses.values()) == misses
 
 
 def test_no_folder_is_no_error_and_is_said_where_it_matters(monkeypatch):
