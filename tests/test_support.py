@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from support.limits import at_most
+from support.limits import at_most, hearing_ctrl_c
 from support.statistics import assert_expectation, assert_same_expectation, estimate
 
 
@@ -126,11 +126,11 @@ def test_a_test_that_waits_fails_at_its_limit_and_one_that_ends_is_left_alone():
     assert signal.getsignal(signal.SIGALRM) is before
 
 
-def test_ctrl_c_is_heard_where_sigint_was_ignored(request):
+def test_ctrl_c_is_heard_where_sigint_was_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as under nohup
     try:
-        request.getfixturevalue("heard_ctrl_c")
-        with pytest.raises(KeyboardInterrupt):
+        with hearing_ctrl_c(), pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

@@ -37,12 +37,21 @@ def limited() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def heard_ctrl_c() -> Iterator[None]:
+@contextmanager
+def hearing_ctrl_c() -> Iterator[None]:
     """Have Ctrl-C raise KeyboardInterrupt, also under ``nohup`` or in a background job.
 
     There SIGINT is ignored from the start, by children as well, and Python leaves it at that.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def heard_ctrl_c() -> Iterator[None]:
+    """Let a test be interrupted wherever it runs."""
+    with hearing_ctrl_c():
+        yield
