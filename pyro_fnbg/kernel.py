@@ -51,8 +51,8 @@ class FNBG(MCMCKernel):
     r"""Sample by minibatch Metropolis-within-blocked-Gibbs over nodes or parts of nodes.
 
     One draw is one *sweep*, or ``thin`` of them: every block of parameters is proposed once, by a
-    Gaussian random walk, and accepted or rejected on the sweep's batch of data. No gradients are
-    taken.
+    Gaussian random walk or another move, and accepted or rejected on the sweep's batch of data. No
+    gradients are taken.
 
     **What the chain targets.** With the full data (the default for a plain model) the chain is
     exact MCMC for the model's posterior. With batches it approximates
@@ -87,7 +87,7 @@ class FNBG(MCMCKernel):
             one coordinate, 0.35 for two, 0.32 for three, falling to 0.30 from ten on.
         engine: What runs the sweeps: "auto" (the fastest that applies), "fused" and "feedforward"
             (networks that state their structure, as ``BayesianMLP`` does; see ``Feedforward``) or
-            "trace" (any model). All take the same decisions.
+            "trace" (any model). All take the same decisions, up to rounding.
         thin: Sweeps a draw; a step of the warmup is one sweep. Statistics are over all sweeps.
         init_strategy: Where chains start without ``initial_params``: a strategy of
             ``pyro.infer.autoguide.initialization``; a draw from the prior by default.
@@ -319,7 +319,7 @@ class FNBG(MCMCKernel):
         if ahead is None or not goes_on or ahead.is_used_up:
             problem, chain = self._running()
             if not goes_on:
-                self._statistics.keep_first(chain.draws.sweeps // problem.thin)
+                self._statistics.keep_first(chain.draw_tally.sweeps // problem.thin)
                 self._pace = new_pace()
             chain = replace(chain, position=problem.sites.layout.flatten(params))
             self._ahead = ahead = look_ahead(problem, chain, self._statistics, self._pace)

@@ -231,8 +231,8 @@ def test_logging_is_json_and_of_the_current_phase(data):
     for sweep in range(6):
         params = kernel.sample(params)
         json.dumps(kernel.logging())
-        assert kernel.state.warmup.sweeps == min(sweep + 1, 3)
-        assert kernel.state.draws.sweeps == max(sweep - 2, 0)
+        assert kernel.state.warmup_tally.sweeps == min(sweep + 1, 3)
+        assert kernel.state.draw_tally.sweeps == max(sweep - 2, 0)
 
 
 def test_a_deep_nets_progress_bar_stays_short(data):
@@ -654,7 +654,7 @@ def test_the_state_is_that_of_the_chain_draw_by_draw(data, engine):
         state = kernel.state
         assert state.key == key
         assert state.sweeps == (step if step <= 4 else 4 + 3 * (step - 4))
-        assert (state.warmup.sweeps, state.draws.sweeps) == (
+        assert (state.warmup_tally.sweeps, state.draw_tally.sweeps) == (
             min(step, 4),
             state.sweeps - min(step, 4),
         )
@@ -664,7 +664,7 @@ def test_the_state_is_that_of_the_chain_draw_by_draw(data, engine):
     for state, position in zip(states, positions, strict=False):
         assert torch.equal(state.position, position)
     assert not torch.equal(states[0].position, states[-1].position)
-    counts = kernel.state.draws.accepted.double() / kernel.state.draws.sweeps
+    counts = kernel.state.draw_tally.accepted.double() / kernel.state.draw_tally.sweeps
     assert list(kernel.diagnostics()["acceptance rate by block"].values()) == counts.tolist()
 
 

@@ -31,7 +31,7 @@ MAX_NAMED = 5
 Numbers = NDArray[np.floating[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChainReport:
     """Describe a chain's draws, warmup left out. NumPy's arrays are pickled as they are.
 
@@ -52,11 +52,12 @@ class ChainReport:
         target_rates: Acceptance probability that tuning aimed at, NaN for blocks of a move without
             one, shape ``(num_blocks,)``.
         learnt: What the moves tell of their states, by name, each of shape ``(num_blocks,)``.
-        non_finite: Candidates whose log density was NaN or plus infinity, shape ``(num_blocks,)``.
+        non_finite: Candidates whose log density was NaN or plus infinity, or at which the model
+            raised a linear-algebra error, shape ``(num_blocks,)``.
         log_ratio_sd: Standard deviation of the log ratio across batches, shape ``(num_blocks,)``;
             None for chains on the full data.
         reversed_share: Share of decisions that another batch would reverse, likewise.
-        draws: Statistics of every draw by name; see ``DrawStatistics.arrays``.
+        statistics: Statistics of every draw by name; see ``DrawStatistics.arrays``.
     """
 
     key: ChainKey
@@ -77,12 +78,12 @@ class ChainReport:
     non_finite: NDArray[np.integer[Any]]
     log_ratio_sd: Numbers | None
     reversed_share: Numbers | None
-    draws: Mapping[str, Numbers]
+    statistics: Mapping[str, Numbers]
 
     @property
     def num_draws(self) -> int:
         """Number of draws."""
-        return len(self.draws["batch_log_density"])
+        return len(self.statistics["batch_log_density"])
 
     @property
     def num_sweeps(self) -> int:
@@ -112,7 +113,9 @@ class ChainReport:
 
     def first_draws(self, num_draws: int) -> ChainReport:
         """Cut the statistics of every draw to the first draws."""
-        return replace(self, draws={name: v[:num_draws] for name, v in self.draws.items()})
+        return replace(
+            self, statistics={name: v[:num_draws] for name, v in self.statistics.items()}
+        )
 
     def by_layer(self, values: Numbers) -> dict[str, float]:
         """Average the blocks' values over the blocks of each layer."""
@@ -166,16 +169,16 @@ def _in_words(report: ChainReport) -> Iterator[tuple[str, Any]]:
     yield "seed", report.key.seed
     yield "chain", report.key.chain
     yield "layers", report.layer_names
-    yield "sample_stats", dict(report.draws)
+    yield "sample_stats", dict(report.statistics)
 
 
-def report(problem: Problem, chain: ChainState, draws: DrawStatistics) -> ChainReport:
+def report(problem: Problem, chain: ChainState, statistics: DrawStatistics) -> ChainReport:
     """Describe a chain's draws so far.
 
     Args:
         problem: What the chains share.
         chain: The chain's state.
-        draws: Its statistics by draw; those of later draws are left out.
+        statistics: Its statistics by draw; those of later draws are left out.
     """
     partition = problem.partition
     noise = None if problem.plan.is_full else measure_batch_noise(problem, chain)
@@ -193,13 +196,13 @@ def report(problem: Problem, chain: ChainState, draws: DrawStatistics) -> ChainR
         nodes=[partition.node_label(block) for block in partition.blocks],
         layers=[partition.layer_label(block) for block in partition.blocks],
         moves=[move.name for move in problem.moves.of_block],
-        acceptance_rates=chain.draws.rates.numpy(),
+        acceptance_rates=chain.draw_tally.rates.numpy(),
         target_rates=problem.moves.targets.numpy(),
         learnt={name: values.numpy() for name, values in learnt.items()},
-        non_finite=chain.draws.non_finite.numpy(),
+        non_finite=chain.draw_tally.non_finite.numpy(),
         log_ratio_sd=None if noise is None else noise.log_ratio_sd.numpy(),
         reversed_share=None if noise is None else noise.reversed_share.numpy(),
-        draws=draws.arrays(chain.draws.sweeps // problem.thin),
+        statistics=statistics.arrays(chain.draw_tally.sweeps // problem.thin),
     )
 
 
@@ -233,8 +236,8 @@ def _warn_of_stuck_blocks(reports: Sequence[ChainReport]) -> None:
         if report.non_finite[block]
     ]
     why = (
-        f"; the log density of many candidates was NaN or plus infinity ({broken[0]}), "
-        "so look at the model and its data there"
+        f"; the log density of many candidates was NaN or plus infinity, or the model raised a "
+        f"linear-algebra error there ({broken[0]}), so look at the model and its data"
         if broken
         else ""
     )

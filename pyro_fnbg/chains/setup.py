@@ -149,8 +149,8 @@ def start_chain(
         sweeps=0,
         position=position,
         adaptation=problem.moves.start(),
-        warmup=nothing,
-        draws=nothing,
+        warmup_tally=nothing,
+        draw_tally=nothing,
     )
 
 

@@ -44,7 +44,7 @@ class SweepNoise(NamedTuple):
     """Hold all noise of one sweep, or of K sweeps with a dimension for them in front.
 
     Attributes:
-        z: Standard normal increments in flat order, double precision, shape ``(num_params,)``.
+        z: Standard normal numbers in flat order, double precision, shape ``(num_params,)``.
         log_u: Logarithms of uniforms in block order, double precision, shape ``(num_blocks,)``.
     """
 
@@ -62,8 +62,8 @@ def generator(key: ChainKey, stream: Stream, counter: int) -> np.random.Generato
 
     Example:
         >>> key = ChainKey(seed=1, chain=0)
-        >>> a = generator(key, Stream.SWEEP, 7).random()
-        >>> a == generator(key, Stream.SWEEP, 7).random()
+        >>> a = generator(key, Stream.CHECK, 7).random()
+        >>> a == generator(key, Stream.CHECK, 7).random()
         True
     """
     bits = np.random.Philox(

@@ -19,7 +19,8 @@ class Tally(NamedTuple):
 
     Attributes:
         accepted: Accepted candidates, shape ``(num_blocks,)``.
-        non_finite: Candidates whose log density was NaN or plus infinity, shape ``(num_blocks,)``.
+        non_finite: Candidates whose log ratio was NaN, as where the log density is NaN or plus
+            infinity or the model fails by linear algebra, shape ``(num_blocks,)``.
         sweeps: Number of sweeps.
     """
 
@@ -47,7 +48,7 @@ class Tally(NamedTuple):
         return self.accepted.double() / self.sweeps if self.sweeps else self.accepted * torch.nan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChainState:
     """Hold where a chain is: a checkpoint needs no more, since all noise follows from the key.
 
@@ -59,13 +60,13 @@ class ChainState:
             number.
         position: Current unconstrained parameters, shape ``(num_params,)``.
         adaptation: What each move has learnt, in the order of the problem's moves.
-        warmup: Decisions during warmup.
-        draws: Decisions after warmup.
+        warmup_tally: Decisions during warmup.
+        draw_tally: Decisions after warmup.
     """
 
     key: ChainKey
     sweeps: int
     position: Tensor
     adaptation: tuple[MoveState, ...]
-    warmup: Tally
-    draws: Tally
+    warmup_tally: Tally
+    draw_tally: Tally

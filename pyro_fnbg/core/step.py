@@ -175,7 +175,8 @@ def sweep(
         position: Current position, shape ``(..., num_params)``.
         evaluate: From a position to its state on this sweep's batch.
         step: From a state and a block's number to the state after that block's step, its log
-            acceptance ratio and whether it was accepted; ``block_step`` on the block's proposal.
+            acceptance ratio and whether it was accepted: ``block_step`` on the block's proposal, or
+            what the block's move does instead.
         num_blocks: Number of blocks; they are visited in their order.
 
     Returns:

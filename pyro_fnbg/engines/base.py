@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_fnbg.core.batches import Batches, BatchPlan
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Move, MoveState
-from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
+from pyro_fnbg.core.moves.joint import JointMoves, at, beside, stacked
 from pyro_fnbg.core.noise import noise_of_sweeps
 from pyro_fnbg.core.state import ChainState, Tally
 from pyro_fnbg.core.tuning import gains
@@ -26,7 +26,7 @@ __all__ = ["Engine", "Problem", "Record", "SweepInputs", "advance", "next_inputs
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold what all chains of a run share; nothing in it changes while they run.
+    """Hold what all chains of a run share; what they see of it does not change while they run.
 
     Attributes:
         bound: The model and what it is called with.
@@ -62,7 +62,11 @@ class Problem:
 
     def phase(self, chain: ChainState) -> Tally:
         """Return the decisions of the phase that a chain's last sweep belongs to."""
-        return chain.warmup if chain.sweeps <= self.warmup_steps else chain.draws
+        return chain.warmup_tally if chain.sweeps <= self.warmup_steps else chain.draw_tally
+
+    def next_tally(self, chain: ChainState) -> Tally:
+        """Return the decisions so far of the phase that a chain's next sweep belongs to."""
+        return chain.warmup_tally if self.is_warming_up(chain) else chain.draw_tally
 
     def sweeps_a_draw(self, chain: ChainState) -> int:
         """Return how many sweeps a chain's next draw takes, or its next step of the warmup."""
@@ -152,14 +156,14 @@ def advance(problem: Problem, chain: ChainState, record: Record) -> ChainState:
         record: The chain's record, without the dimension for chains.
     """
     in_warmup = problem.is_warming_up(chain)
-    tally = (chain.warmup if in_warmup else chain.draws).add(record.accepted, record.log_ratios)
+    tally = problem.next_tally(chain).add(record.accepted, record.log_ratios)
     return replace(
         chain,
         sweeps=chain.sweeps + len(record.accepted),
         position=record.positions[-1],
         adaptation=at(record.adaptation, -1),
-        warmup=tally if in_warmup else chain.warmup,
-        draws=chain.draws if in_warmup else tally,
+        warmup_tally=tally if in_warmup else chain.warmup_tally,
+        draw_tally=chain.draw_tally if in_warmup else tally,
     )
 
 
@@ -214,15 +218,10 @@ def next_inputs(problem: Problem, chains: Sequence[ChainState], count: int) -> S
     rows = [problem.batches.rows_of_sweeps(chain.key, first, count) for chain in chains]
     batches = [batch for batch in rows if batch is not None]
     return SweepInputs(
-        _stacked([chain.position for chain in chains]),
-        _stacked(batches) if batches else None,
-        _stacked([z for z, _ in noise]),
-        _stacked([log_u for _, log_u in noise]),
+        beside([chain.position for chain in chains]),
+        beside(batches) if batches else None,
+        beside([z for z, _ in noise]),
+        beside([log_u for _, log_u in noise]),
         stacked([chain.adaptation for chain in chains]),
         gains(first, count) if first < problem.tuned_sweeps else None,
     )
-
-
-def _stacked(values: Sequence[Tensor]) -> Tensor:
-    """Put chains side by side; a single one is not copied."""
-    return values[0].unsqueeze(0) if len(values) == 1 else torch.stack(list(values))

@@ -102,7 +102,7 @@ class FeedforwardEngine(Engine):
 
     @staticmethod
     def knows(move: Move) -> bool:
-        """Run moves that take one decision on a displacement known beforehand."""
+        """Whether a move takes one decision on a displacement known beforehand."""
         return type(move).step is Move.step
 
     def run(self, inputs: SweepInputs) -> Record:
@@ -123,7 +123,7 @@ class FeedforwardEngine(Engine):
                 terms = torch.cat([self._log_prior(positions), state.log_lik], -1)
                 if gains is not None:
                     probs = accept_prob(info.log_ratios)
-                    learnt.append(self._moves.adapt(learnt[-1], probs, gains[number]))
+                    learnt.append(self._moves.adapt(learnt[-1], positions, probs, gains[number]))
                 results.append((positions, *info, tiled_sum(terms)))
         found = [torch.stack(pieces, 1) for pieces in zip(*results, strict=True)]
         return Record(found[0], found[1], found[2], found[3], stacked(learnt[1:] or learnt, 1))

@@ -36,7 +36,7 @@ class TraceEngine(Engine):
 
     @staticmethod
     def knows(move: Move) -> bool:
-        """Run every move."""
+        """Whether the engine runs a move: it runs all."""
         return True
 
     @checks_done()
@@ -84,7 +84,7 @@ class TraceEngine(Engine):
             position = state.position
             if gains is not None:
                 probs = accept_prob(info.log_ratios).cpu()
-                learnt.append(self._moves.adapt(learnt[-1], probs, gains[number]))
+                learnt.append(self._moves.adapt(learnt[-1], position.cpu(), probs, gains[number]))
             states.append(state)
             infos.append(info)
         return Record(

@@ -176,7 +176,8 @@ class ModelDensity:
 
     def possible_terms(self, position: Tensor, rows: Tensor | None) -> dict[str, Tensor]:
         """Do what ``site_terms`` does, and let the model's errors through."""
-        values = self._layout.split(position)
+        # A copy: a model may write to its parameters, and these are the chain's own memory
+        values = self._layout.split(position.clone())
         jacobians = {}
         for name, bijection in self._constrain.items():
             unconstrained = values[name]

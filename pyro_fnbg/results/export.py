@@ -160,7 +160,9 @@ def _check_run(mcmc: Any) -> None:
 
 def _sample_stats(reports: list[ChainReport], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
     """Gather what the chains know of every draw."""
-    found = {name: np.stack([one.draws[name] for one in reports]) for name in reports[0].draws}
+    found = {
+        name: np.stack([one.statistics[name] for one in reports]) for name in reports[0].statistics
+    }
     if reports[0].plan.is_exact:
         found["lp"] = found["batch_log_density"]
     dims = {"layer_acceptance_rate": ["layer"]}

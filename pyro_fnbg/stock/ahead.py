@@ -129,7 +129,7 @@ def look_ahead(
                 record.positions[a_draw - 1 :: a_draw]
             ).items()
         }
-    tally = chain.warmup if problem.is_warming_up(chain) else chain.draws
+    tally = problem.next_tally(chain)
     accepted = (tally.accepted + record.accepted.cpu().cumsum(0))[a_draw - 1 :: a_draw]
     sweeps = tally.sweeps + a_draw * torch.arange(1, count // a_draw + 1)
     shown = statistics.shown(accepted / sweeps.double()[:, None])

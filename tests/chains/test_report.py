@@ -47,13 +47,13 @@ def test_a_report_has_the_fields_of_problem_and_chain(run):
     assert found.layer_names == ["layer1", "layer2"]
     assert found.moves == ["walk"] * 4
     np.testing.assert_array_equal(
-        found.acceptance_rates, chain.draws.accepted.numpy() / (THIN * DRAWS)
+        found.acceptance_rates, chain.draw_tally.accepted.numpy() / (THIN * DRAWS)
     )
     np.testing.assert_array_equal(found.target_rates, problem.moves.targets.numpy())
     assert list(found.learnt) == ["proposal scale"]
     np.testing.assert_array_equal(found.learnt["proposal scale"], chain.adaptation[0].scales)
     np.testing.assert_array_equal(found.non_finite, [0] * 4)
-    np.testing.assert_equal(found.draws, statistics.arrays(DRAWS))
+    np.testing.assert_equal(found.statistics, statistics.arrays(DRAWS))
 
 
 def test_the_noise_of_batches_is_reported_where_there_are_batches(run):
@@ -85,7 +85,7 @@ def test_draws_that_the_chain_has_not_made_yet_are_left_out(run):
     statistics.add(records.of_chain(0), THIN)
     assert len(statistics) == DRAWS + 2
     found = report(problem, chain, statistics)
-    np.testing.assert_equal(found.draws, expected.draws)
+    np.testing.assert_equal(found.statistics, expected.statistics)
     np.testing.assert_equal(Diagnostics(found), Diagnostics(expected))
 
 
@@ -93,8 +93,8 @@ def test_the_first_draws_of_a_report_are_those_of_its_statistics_alone(run):
     found = report(*run)
     cut = found.first_draws(4)
     assert (cut.num_draws, found.num_draws) == (4, DRAWS)
-    for name, values in found.draws.items():
-        np.testing.assert_array_equal(cut.draws[name], values[:4])
+    for name, values in found.statistics.items():
+        np.testing.assert_array_equal(cut.statistics[name], values[:4])
     np.testing.assert_array_equal(cut.acceptance_rates, found.acceptance_rates)
 
 
@@ -126,7 +126,7 @@ def test_diagnostics_are_the_report_in_words(run):
         "layers": ["layer1", "layer2"],
     }
     assert {name: shown[name] for name in expected} == expected
-    np.testing.assert_equal(shown["sample_stats"], dict(found.draws))
+    np.testing.assert_equal(shown["sample_stats"], dict(found.statistics))
 
 
 def test_a_report_that_was_pickled_is_the_same(run):
@@ -163,7 +163,7 @@ def told(
         non_finite=np.array(non_finite),
         log_ratio_sd=None,
         reversed_share=None,
-        draws={"batch_log_density": np.zeros(sweeps // thin)},
+        statistics={"batch_log_density": np.zeros(sweeps // thin)},
     )
 
 

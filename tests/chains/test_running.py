@@ -85,7 +85,10 @@ def assert_same(one, other, engine):
                 torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-9)
             else:
                 assert torch.equal(mine, its)
-        for mine, its in ((state.warmup, known.warmup), (state.draws, known.draws)):
+        for mine, its in (
+            (state.warmup_tally, known.warmup_tally),
+            (state.draw_tally, known.draw_tally),
+        ):
             assert torch.equal(mine.accepted, its.accepted)
             assert mine.sweeps == its.sweeps
 
@@ -221,7 +224,7 @@ def test_impossible_candidates_tune_as_acceptance_zero_and_are_counted():
         scales.extend(piece.record.adaptation[0].scales)
         lost.extend(piece.record.log_ratios.isnan())
     lost, scales = torch.stack(lost), torch.stack(scales)
-    assert torch.equal(piece.after.warmup.non_finite, lost.sum(0))
+    assert torch.equal(piece.after.warmup_tally.non_finite, lost.sum(0))
     assert lost[:, 0].any()
     assert not lost[:, 1].any()
     gains = torch.arange(1, 41, dtype=torch.float64) ** -0.6

@@ -38,7 +38,7 @@ def test_a_chain_begins_before_its_first_sweep_with_nothing_counted(data):
     problem, chain = start(data, chain=2)
     assert chain.key == ChainKey(17, 2)
     assert chain.sweeps == 0
-    for tally in (chain.warmup, chain.draws):
+    for tally in (chain.warmup_tally, chain.draw_tally):
         assert tally.sweeps == 0
         assert tally.accepted.tolist() == tally.non_finite.tolist() == [0] * 4
     assert chain.position.shape == (problem.partition.num_params,)

@@ -9,7 +9,9 @@ from pyro_fnbg.core.blocks import Block, Partition
 from pyro_fnbg.core.moves.base import Displacement, Move
 from pyro_fnbg.core.moves.choice import MOVE_NAMES, make_moves
 from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
+from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import ScaleState, Walk
+from pyro_fnbg.core.priors import NormalPriors
 from pyro_fnbg.core.step import BatchState, proposals, sweep
 from pyro_fnbg.core.tuning import adapt
 
@@ -49,7 +51,7 @@ class Shift(Move):
         corrections = z.new_zeros(*z.shape[:-1], len(self.blocks))
         return Displacement(-2 * position, corrections.index_add(-1, self.owners, z))
 
-    def adapt(self, state, accept_probs, gain):
+    def adapt(self, state, position, accept_probs, gain):
         return ScaleState(state.scales + accept_probs)
 
     def report(self, state):
@@ -98,7 +100,7 @@ def test_the_walk_starts_from_its_scales_and_follows_the_recursion():
     state = move.start()
     assert torch.equal(state.scales, double(2.0, 1.3))
     probs = double(1.0, 0.0)
-    learnt = move.adapt(state, probs, torch.tensor(0.5))
+    learnt = move.adapt(state, double(0.0), probs, torch.tensor(0.5))
     assert torch.equal(learnt.scales, adapt(state.scales, probs, double(0.3, 0.2), 0.5))
     assert learnt.scales.tolist() == pytest.approx([2.0 * math.exp(0.35), 1.3 * math.exp(-0.1)])
     assert torch.equal(move.start().scales, double(2.0, 1.3))
@@ -132,15 +134,15 @@ def test_walks_side_by_side_are_one_walk_over_all_blocks_bit_for_bit(cut, chains
             after, info = sweep(position, normal, step, 4)
             probs = info.log_ratios.clamp(max=0).exp()
             gain = torch.tensor(1 / (number + 1), dtype=torch.float64)
-            results.append((known.increment, after.position, *info, probs, gain))
+            results.append((known.increment, *info, after.position, probs, gain))
         for one, other in zip(*results, strict=True):
             assert torch.equal(one, other)
-        joint_state = joint.adapt(joint_state, *results[0][-2:])
-        alone_state = alone.adapt(alone_state, *results[1][-2:])
+        position, probs, gain = results[0][-3:]
+        joint_state = joint.adapt(joint_state, position, probs, gain)
+        alone_state = alone.adapt(alone_state, position, probs, gain)
         (whole,) = alone_state
         for own, state in zip(cut, joint_state, strict=True):
             assert torch.equal(state.scales, whole.scales[..., list(own)])
-        position = results[0][1]
     assert not torch.equal(whole.scales, SCALES.expand_as(whole.scales))
     if not chains:
         assert torch.equal(joint.report(joint_state)["proposal scale"], whole.scales)
@@ -170,7 +172,7 @@ def test_moves_of_two_kinds_each_have_their_own_part():
     after, info = sweep(position, normal, step, 4)
     assert torch.equal(after.position, position)
     assert torch.equal(info.log_ratios[[0, 3]], corrections[[0, 3]])
-    learnt = joint.adapt(states, double(0.1, 0.2, 0.3, 0.4), torch.tensor(1.0))
+    learnt = joint.adapt(states, after.position, double(0.1, 0.2, 0.3, 0.4), torch.tensor(1.0))
     assert learnt[1].scales.tolist() == [1.1, 1.4]
     expected = adapt(SCALES[1:3], double(0.2, 0.3), TARGETS[1:3], 1.0)
     assert torch.equal(learnt[0].scales, expected)
@@ -201,10 +203,14 @@ def test_a_correction_decides(correction, accepted):
 # --- Which move a block gets ---------------------------------------------------------------------
 
 
+def no_priors():
+    raise AssertionError("no move asks for them")
+
+
 def test_blocks_get_the_move_that_they_name_or_the_default():
-    assert MOVE_NAMES == ("walk",)
+    assert MOVE_NAMES == ("walk", "pcn")
     blocks = (Block("a", (0,), move="walk"), Block("b", (1, 2)))
-    joint = make_moves(Partition(blocks, 3), "walk", double(0.1, 0.2), double(0.4, 0.3))
+    joint = make_moves(Partition(blocks, 3), "walk", double(0.1, 0.2), double(0.4, 0.3), no_priors)
     (move,) = joint.moves
     assert isinstance(move, Walk)
     assert move.blocks.tolist() == [0, 1]
@@ -212,28 +218,26 @@ def test_blocks_get_the_move_that_they_name_or_the_default():
     assert torch.equal(joint.targets, double(0.4, 0.3))
 
 
-def test_two_moves_get_the_scales_and_targets_of_their_own_blocks(monkeypatch):
-    class Other(Walk):
-        name = "other"
-
-    monkeypatch.setattr("pyro_fnbg.core.moves.choice.MOVES", {"walk": Walk, "other": Other})
-    names = ["other", None, "walk", "other"]
+def test_two_moves_get_the_scales_and_targets_of_their_own_blocks():
+    names = ["pcn", None, "walk", "pcn"]
     blocks = (
         Block(f"b{number}", cut, move=name)
         for number, (cut, name) in enumerate(zip(CUTS, names, strict=True))
     )
-    joint = make_moves(Partition(tuple(blocks), 8), "walk", SCALES, TARGETS)
-    assert [move.name for move in joint.of_block] == ["other", "walk", "walk", "other"]
-    assert {type(move) for move in joint.moves} == {Other, Walk}
+    priors = NormalPriors(torch.zeros(8).double(), torch.ones(8).double())
+    joint = make_moves(Partition(tuple(blocks), 8), "walk", SCALES, TARGETS, lambda: priors)
+    assert [move.name for move in joint.of_block] == ["pcn", "walk", "walk", "pcn"]
+    assert {type(move) for move in joint.moves} == {PCN, Walk}
     assert torch.equal(joint.targets, TARGETS)
     told = joint.report(joint.start())
     assert torch.equal(told["proposal scale"], SCALES)
+    assert told["rho"].isnan().tolist() == [False, True, True, False]
 
 
 def test_a_move_that_does_not_exist_is_named_with_its_block():
     blocks = (Block("a", (0,), move="slice"), Block("b", (1,)))
     with pytest.raises(ValueError, match=r"must be one of \('walk',.*got .*slice of a"):
-        make_moves(Partition(blocks, 2), "walk", double(1.0, 1.0), double(0.4, 0.4))
+        make_moves(Partition(blocks, 2), "walk", double(1.0, 1.0), double(0.4, 0.4), no_priors)
 
 
 @pytest.mark.parametrize("move", [3, True, b"walk"])

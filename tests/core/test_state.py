@@ -49,8 +49,8 @@ def chain():
         sweeps=7,
         position=torch.randn(5),
         adaptation=(ScaleState(torch.rand(2, dtype=torch.float64)),),
-        warmup=Tally.empty(2),
-        draws=Tally.empty(2).add(ACCEPTED[:, :2], RATIOS[:, :2]),
+        warmup_tally=Tally.empty(2),
+        draw_tally=Tally.empty(2).add(ACCEPTED[:, :2], RATIOS[:, :2]),
     )
 
 
@@ -70,5 +70,5 @@ def test_a_state_comes_back_from_a_pickle_and_from_torchs_file(chain):
         assert torch.equal(found.position, chain.position)
         assert isinstance(found.adaptation[0], ScaleState)
         assert torch.equal(found.adaptation[0].scales, chain.adaptation[0].scales)
-        assert torch.equal(found.draws.accepted, chain.draws.accepted)
-        assert torch.equal(found.draws.rates, chain.draws.rates)
+        assert torch.equal(found.draw_tally.accepted, chain.draw_tally.accepted)
+        assert torch.equal(found.draw_tally.rates, chain.draw_tally.rates)

@@ -108,9 +108,9 @@ def test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each
         assert report.key == ChainKey(17, number)
         np.testing.assert_allclose(report.acceptance_rates, accepted.numpy() / (THIN * DRAWS))
         means = torch.stack(probs).view(DRAWS, THIN).mean(1)
-        np.testing.assert_allclose(report.draws["acceptance_rate"], means, rtol=1e-6)
+        np.testing.assert_allclose(report.statistics["acceptance_rate"], means, rtol=1e-6)
         np.testing.assert_array_equal(
-            report.draws["batch_log_density"], torch.stack(log_densities[THIN - 1 :: THIN])
+            report.statistics["batch_log_density"], torch.stack(log_densities[THIN - 1 :: THIN])
         )
         np.testing.assert_array_equal(report.learnt["proposal scale"], chain.adaptation[0].scales)
 
@@ -173,4 +173,4 @@ def test_a_hook_that_raises_has_seen_the_last_draw_that_is_kept():
     assert seen[-1] == ("Sample [1]", 3)
     assert collector.draws.counts == [0, 4, 0]
     assert collector.report(1).num_draws == 4
-    assert collector.chains[1].draws.sweeps == THIN * 4
+    assert collector.chains[1].draw_tally.sweeps == THIN * 4

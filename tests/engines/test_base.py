@@ -86,7 +86,7 @@ def assert_same_chain(one, other):
     assert one.sweeps == other.sweeps
     assert torch.equal(one.position, other.position)
     assert torch.equal(scales_of(one), scales_of(other))
-    for mine, its in ((one.warmup, other.warmup), (one.draws, other.draws)):
+    for mine, its in ((one.warmup_tally, other.warmup_tally), (one.draw_tally, other.draw_tally)):
         assert torch.equal(mine.accepted, its.accepted)
         assert torch.equal(mine.non_finite, its.non_finite)
         assert mine.sweeps == its.sweeps
@@ -152,8 +152,8 @@ def test_sweeps_do_not_depend_on_how_many_are_asked_for(engine, case):
     """Warmup with tuning, then draws; pieces end at the border of the two, as they always do."""
     run = begin(engine, case)
     end, alone = follow(run, [1] * 20)
-    assert end.warmup.sweeps == 12
-    assert end.draws.sweeps == 8
+    assert end.warmup_tally.sweeps == 12
+    assert end.draw_tally.sweeps == 8
     assert_decides_both_ways(alone.accepted, 0.1)
     for pieces in ([12, 8], [5, 7, 1, 7], [11, 1, 3, 3, 2]):
         other_end, together = follow(run, pieces)
@@ -175,7 +175,7 @@ def test_a_record_taken_in_pieces_leads_where_the_whole_does(engine):
                 assert torch.equal(here.position, record.positions[stop - 1])
             assert_same_chain(here, after)
         chain = after
-    assert (chain.warmup.sweeps, chain.draws.sweeps) == (WARMUP, WARMUP)
+    assert (chain.warmup_tally.sweeps, chain.draw_tally.sweeps) == (WARMUP, WARMUP)
 
 
 @on_every_engine
@@ -187,16 +187,16 @@ def test_a_chain_goes_on_from_the_last_sweep(engine):
     assert torch.equal(scales_of(later), scales_of(record)[0, 4])
     assert not torch.equal(scales_of(later), scales_of(record)[0, 0])
     assert later.sweeps == 5
-    assert torch.equal(later.warmup.accepted, record.accepted[0].sum(0))
-    assert later.draws.sweeps == 0
-    assert not later.draws.accepted.any()
+    assert torch.equal(later.warmup_tally.accepted, record.accepted[0].sum(0))
+    assert later.draw_tally.sweeps == 0
+    assert not later.draw_tally.accepted.any()
     (last,), record = problem.engine.sweeps(problem, [replace(later, sweeps=WARMUP)], 2)
     assert last.sweeps == WARMUP + 2
-    assert torch.equal(last.draws.accepted, record.accepted[0].sum(0))
-    assert last.warmup == later.warmup
+    assert torch.equal(last.draw_tally.accepted, record.accepted[0].sum(0))
+    assert last.warmup_tally == later.warmup_tally
     # and the states it came from are what they were
     assert chain.sweeps == 0
-    assert later.draws.sweeps == 0
+    assert later.draw_tally.sweeps == 0
 
 
 @on_every_engine
@@ -215,7 +215,7 @@ def test_chains_together_are_each_chain_alone(engine):
             assert_identical(mine, alone)
             assert_same_chain(afters[number], after)
         assert afters[number].key == chains[number].key
-        assert torch.equal(afters[number].warmup.accepted, after.warmup.accepted)
+        assert torch.equal(afters[number].warmup_tally.accepted, after.warmup_tally.accepted)
     assert not torch.equal(together.accepted[0], together.accepted[1])
 
 
@@ -226,7 +226,7 @@ def test_phases_and_sweeps_a_draw_follow_the_number_of_sweeps():
         found.append((problem.is_warming_up(chain), problem.sweeps_a_draw(chain)))
         (chain,), _ = problem.engine.sweeps(problem, [chain], count)
         in_warmup = chain.sweeps <= 4
-        assert problem.phase(chain) is (chain.warmup if in_warmup else chain.draws)
+        assert problem.phase(chain) is (chain.warmup_tally if in_warmup else chain.draw_tally)
         assert problem.phase(chain).sweeps == (chain.sweeps if in_warmup else chain.sweeps - 4)
     assert found == [(True, 1)] * 3 + [(False, 3)] * 2
 
@@ -289,7 +289,7 @@ def test_every_engine_tunes_as_the_trace_engine_does(engine):
     known_end, known = follow(past_the_check(run, "trace"), [200])
     assert_same(found, known, next_inputs(run.problem, [run.chain], 200).log_u)
     torch.testing.assert_close(scales_of(end), scales_of(known_end), rtol=1e-12, atol=0.0)
-    assert torch.equal(end.warmup.accepted, known_end.warmup.accepted)
+    assert torch.equal(end.warmup_tally.accepted, known_end.warmup_tally.accepted)
     # and it led somewhere
     assert ((scales_of(end) / scales_of(run.chain)).log().abs() > 0.1).any()
 

@@ -69,7 +69,7 @@ def assert_same_state(one, other):
     assert (one.key, one.sweeps) == (other.key, other.sweeps)
     assert torch.equal(one.position, other.position)
     assert torch.equal(one.adaptation[0].scales, other.adaptation[0].scales)
-    for mine, its in ((one.warmup, other.warmup), (one.draws, other.draws)):
+    for mine, its in ((one.warmup_tally, other.warmup_tally), (one.draw_tally, other.draw_tally)):
         assert torch.equal(mine.accepted, its.accepted)
         assert torch.equal(mine.non_finite, its.non_finite)
         assert mine.sweeps == its.sweeps

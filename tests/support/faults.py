@@ -275,27 +275,27 @@ _PROPOSE_STALE = """    stale: list[Tensor] = []
 """
 _ACCEPT = """    if accepted:
         for c in coordinates:
-            position[plan.coordinates[c]] = work.candidate[c]
+            position[net.coordinates[c]] = work.candidate[c]
         if is_one_node:
-            accept_node(plan, work, block, count)
+            accept_node(net, work, block, count)
         else:
-            accept_nodes(plan, work, block)
+            accept_nodes(net, work, block)
 """
 _ACCEPT_ALL_NODES = """    if is_one_node:
-        accept_node(plan, work, block, count)
+        accept_node(net, work, block, count)
     if accepted:
         for c in coordinates:
-            position[plan.coordinates[c]] = work.candidate[c]
+            position[net.coordinates[c]] = work.candidate[c]
         if not is_one_node:
-            accept_nodes(plan, work, block)
+            accept_nodes(net, work, block)
 """
 _ACCEPT_ALL_POSITIONS = """    for c in coordinates:
-        position[plan.coordinates[c]] = work.candidate[c]
+        position[net.coordinates[c]] = work.candidate[c]
     if accepted:
         if is_one_node:
-            accept_node(plan, work, block, count)
+            accept_node(net, work, block, count)
         else:
-            accept_nodes(plan, work, block)
+            accept_nodes(net, work, block)
 """
 
 # Tests that know the right answer by another way than the engines, by engine
@@ -396,9 +396,9 @@ _GENERAL = [
     Fault(
         name="warmup-counted-as-draws",
         module="pyro_fnbg.engines.base",
-        old="warmup=tally if in_warmup else chain.warmup,\n"
-        "        draws=chain.draws if in_warmup else tally,",
-        new="warmup=tally,\n        draws=tally,",
+        old="warmup_tally=tally if in_warmup else chain.warmup_tally,\n"
+        "        draw_tally=chain.draw_tally if in_warmup else tally,",
+        new="warmup_tally=tally,\n        draw_tally=tally,",
         killed_by="tests/test_kernel.py::test_sequential_chains_leave_nothing_to_the_next",
     ),
     Fault(

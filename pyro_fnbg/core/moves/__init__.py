@@ -1,1 +1,1 @@
-"""Moves: what a block's candidate is, one file each. ``plan.Moves`` joins those of a partition."""
+"""Moves: what a block's candidate is, one file each; ``joint`` joins those of a partition."""

@@ -119,11 +119,12 @@ class Move(ABC):
         return block_step(state, propose(state, block), log_u, log_correction)
 
     @abstractmethod
-    def adapt(self, state: Any, accept_probs: Tensor, gain: Tensor) -> Any:
+    def adapt(self, state: Any, position: Tensor, accept_probs: Tensor, gain: Tensor) -> Any:
         """Learn from a sweep of the warmup.
 
         Args:
             state: The move's state.
+            position: The move's coordinates after the sweep, shape ``(..., coordinates)``.
             accept_probs: min(1, ratio) of each of the move's blocks in the sweep, 0 for refused
                 candidates, never NaN; shape ``(..., blocks)``.
             gain: How much this sweep counts, a scalar.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import and_
 
 import torch
 from torch import Tensor
@@ -58,10 +59,10 @@ def make_moves(
     for name in dict.fromkeys(names):
         blocks = torch.tensor([block for block, other in enumerate(names) if other == name])
         own = partition, blocks, scales[blocks], targets[blocks]
-        if name == PCN.name and priors is not None:
-            moves.append(PCN(*own, priors))
-        else:
+        if name == Walk.name:
             moves.append(Walk(*own))
+        elif name == PCN.name and priors is not None:
+            moves.append(PCN(*own, priors))
     return JointMoves(partition, moves)
 
 
@@ -75,7 +76,7 @@ def _with_known_priors(
         for block, is_normal in zip(partition.blocks, fits, strict=True)
         if block.move == PCN.name and not is_normal
     ]
-    if wrong or not any(fits):
+    if wrong or not any(map(and_, fits, (name == PCN.name for name in names))):
         named = first_few(wrong or [block.name for block in partition.blocks])
         raise ValueError(
             f"the move {PCN.name!r} needs blocks whose priors are independent Normal distributions "

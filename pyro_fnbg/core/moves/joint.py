@@ -12,7 +12,7 @@ from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Displacement, Move, MoveState
 from pyro_fnbg.core.step import Propose, State
 
-__all__ = ["JointMoves", "at", "stacked"]
+__all__ = ["JointMoves", "at", "beside", "stacked"]
 
 
 class JointMoves:
@@ -92,11 +92,11 @@ class JointMoves:
         return step
 
     def adapt(
-        self, states: Sequence[MoveState], accept_probs: Tensor, gain: Tensor
+        self, states: Sequence[MoveState], position: Tensor, accept_probs: Tensor, gain: Tensor
     ) -> tuple[MoveState, ...]:
         """Let each move learn from a sweep of the warmup; see ``Move.adapt``."""
         return tuple(
-            move.adapt(state, accept_probs[..., move.blocks], gain)
+            move.adapt(state, position[..., move.coordinates], accept_probs[..., move.blocks], gain)
             for move, state in zip(self.moves, states, strict=True)
         )
 
@@ -118,10 +118,11 @@ def at(states: Sequence[MoveState], index: int | slice) -> tuple[MoveState, ...]
 def stacked(states: Sequence[tuple[MoveState, ...]], dim: int = 0) -> tuple[MoveState, ...]:
     """Put several states of the same moves side by side; a single one is not copied."""
     return tuple(
-        type(own[0])(*(_stack(values, dim) for values in zip(*own, strict=True)))
+        type(own[0])(*(beside(values, dim) for values in zip(*own, strict=True)))
         for own in zip(*states, strict=True)
     )
 
 
-def _stack(values: Sequence[Tensor], dim: int) -> Tensor:
+def beside(values: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Put tensors side by side in a new dimension; a single one is not copied."""
     return values[0].unsqueeze(dim) if len(values) == 1 else torch.stack(list(values), dim)

@@ -50,7 +50,9 @@ class Walk(Move):
         increment = (state.scales[..., self.owners] * z).to(position.dtype)
         return Displacement(increment, None)
 
-    def adapt(self, state: ScaleState, accept_probs: Tensor, gain: Tensor) -> ScaleState:
+    def adapt(
+        self, state: ScaleState, position: Tensor, accept_probs: Tensor, gain: Tensor
+    ) -> ScaleState:
         """Lengthen the steps that were accepted too often, and shorten those too rarely."""
         return ScaleState(adapt(state.scales, accept_probs, self.targets, gain))
 

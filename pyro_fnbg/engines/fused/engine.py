@@ -74,8 +74,8 @@ class FusedEngine(Engine):
 
     @staticmethod
     def knows(move: Move) -> bool:
-        """Run moves that are compiled, too."""
-        return isinstance(move, COMPILED_MOVES)
+        """Whether a move has a compiled counterpart; one derived from it has none."""
+        return type(move) in COMPILED_MOVES
 
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``.
