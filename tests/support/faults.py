@@ -377,7 +377,8 @@ _GENERAL = [
         module="pyro_fnbg.engines.base",
         old="rows_of_sweeps(chain.key, first, count)",
         new="rows_of_sweeps(chain.key, 0, count)",
-        killed_by="tests/test_kernel.py::test_every_sweep_has_the_next_batch",
+        killed_by="tests/engines/test_base.py::"
+        "test_inputs_are_the_noise_and_the_batches_of_the_next_sweeps[batches]",
     ),
     Fault(
         name="noise-shared-between-chains-of-a-run",
@@ -391,7 +392,7 @@ _GENERAL = [
         module="pyro_fnbg.engines.base",
         old="gains(first, count) if first < problem.tuned_sweeps else None",
         new="gains(first, count)",
-        killed_by="tests/test_kernel.py::test_scales_are_constant_after_warmup_and_move_during_it",
+        killed_by="tests/engines/test_base.py::test_untuned_and_frozen_scales_stay_as_they_are[fused]",
     ),
     Fault(
         name="warmup-counted-as-draws",
@@ -570,7 +571,7 @@ _IN_CORE = [
         "scale-of-another-block",
         "pyro_fnbg.core.moves.base",
         "self.owners = torch.searchsorted(blocks, owners)",
-        "self.owners = owners.clamp(max=len(blocks) - 1)",
+        "self.owners = owners % len(blocks)",
         "tests/core/test_moves.py::test_the_walk_of_some_blocks_has_their_coordinates_in_order",
     ),
     Fault(
