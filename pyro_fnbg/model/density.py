@@ -9,7 +9,7 @@ from typing import Any
 import pyro
 import torch
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.subsample_messenger import _Subsample
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Independent
 
@@ -52,7 +52,7 @@ class _Scorer(Messenger):
 
     def _pyro_sample(self, message: Any) -> None:
         name = message["name"]
-        if isinstance(message["fn"], _Subsample):
+        if site_is_subsample(message):
             if name == self._plate and self._rows is not None:
                 message["value"] = self._rows
         elif not message["is_observed"]:
@@ -64,7 +64,7 @@ class _Scorer(Messenger):
             message["value"] = self._values[name]
 
     def _pyro_post_sample(self, message: Any) -> None:
-        if isinstance(message["fn"], _Subsample):
+        if site_is_subsample(message):
             return
         name = message["name"]
         self.unseen.discard(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.poutine.subsample_messenger import _Subsample
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_fnbg.core.layout import Layout, Site
@@ -109,7 +109,7 @@ class _IndexSites(poutine.messenger.Messenger):
 
     def _pyro_sample(self, message: Any) -> None:
         fn, self.last = message["fn"], message["name"]
-        if isinstance(fn, _Subsample):
+        if site_is_subsample(message):
             fixed = message["value"] is not None
             rows = fn.subsample_size
             if rows is None:
@@ -245,7 +245,7 @@ class _LatentSites(poutine.messenger.Messenger):
         self.found: dict[str, tuple[Any, Tensor]] = {}
 
     def _pyro_post_sample(self, message: Any) -> None:
-        if message["is_observed"] or isinstance(message["fn"], _Subsample):
+        if message["is_observed"] or site_is_subsample(message):
             return
         self.found[message["name"]] = message["fn"], message["value"]
         if self._expected <= self.found.keys():

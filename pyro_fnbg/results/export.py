@@ -19,11 +19,11 @@ from torch import Tensor
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.core.checks import check_flag, shown
 from pyro_fnbg.kernel import FNBG
-from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import DataPlate, seeded
 from pyro_fnbg.results.datasets import check_known, dataset
 from pyro_fnbg.results.estimates import import_arviz
+from pyro_fnbg.stock.finished import bound_model, diagnostics_by_chain
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -107,12 +107,11 @@ def to_arviz(
         >>> idata["posterior"].attrs["nominal_likelihood_temperature"]
         4.0
     """
-    _check_run(mcmc)
+    reports = _checked_reports(mcmc)
     check_flag("observed_data", observed_data)
     for name, value in (("coords", coords), ("dims", dims)):
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"{name} must map names to lists, or be None; got {shown(value)}")
-    reports: list[ChainReport] = [diagnostics.report for diagnostics in mcmc._diagnostics]
     coords, dims = coords or {}, dims or {}
     samples: Mapping[str, Tensor] = mcmc.get_samples(group_by_chain=True)
     values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
@@ -130,8 +129,8 @@ def to_arviz(
     return _assemble({name: group for name, group in groups.items() if group}, attributes)
 
 
-def _check_run(mcmc: Any) -> None:
-    """Check that this is the finished run of an ``FNBG`` kernel."""
+def _checked_reports(mcmc: Any) -> list[ChainReport]:
+    """Return the chains' reports, if this is the finished run of an ``FNBG`` kernel."""
     if not hasattr(mcmc, "kernel") or not hasattr(mcmc, "get_samples"):
         raise TypeError(
             "mcmc must be an MCMC that has run with an FNBG kernel and kept its draws, "
@@ -142,11 +141,11 @@ def _check_run(mcmc: Any) -> None:
             f"mcmc must be a run of the kernel FNBG, got one of {type(mcmc.kernel).__name__}; "
             "ArviZ 0.x converts Pyro's own kernels with arviz.from_pyro"
         )
-    # Pyro has reports of the first chains, but no draws, of a run that broke off
-    reports = mcmc._diagnostics
-    if getattr(mcmc, "_samples", ()) is None or not reports or not all(reports):
+    found = diagnostics_by_chain(mcmc)
+    if found is None:
         raise RuntimeError("mcmc has no finished run to convert: call mcmc.run(...) first")
-    keys = [diagnostics.report.key for diagnostics in reports]
+    reports = [diagnostics.report for diagnostics in found]
+    keys = [report.key for report in reports]
     # Chains of a run share its seed and number themselves, unless one began a stream of its own
     if any(
         two.chain > 0 and not (two.seed == one.seed and two.chain > one.chain)
@@ -156,6 +155,7 @@ def _check_run(mcmc: Any) -> None:
             "the last run of mcmc broke off: it left the draws of an earlier run with reports of "
             "its own; call mcmc.run(...) again"
         )
+    return reports
 
 
 def _sample_stats(reports: list[ChainReport], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
@@ -238,7 +238,7 @@ def _origin() -> dict[str, str]:
 
 def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, NDArray[Any]]:
     """Read the values of the model's observed sites, all rows of them."""
-    bound = BoundModel(mcmc.kernel.model, mcmc._args, mcmc._kwargs)
+    bound = bound_model(mcmc)
     try:
         # As in the run: no outer handlers, and no validation of values or of the prior's draws
         with (

@@ -213,7 +213,7 @@ def test_only_the_first_are_named():
 
 def test_candidates_that_are_not_finite_are_the_reason():
     (text,) = warned(told([0.5, 0.0, 0.5], non_finite=(3, 190, 0)))
-    assert "NaN or plus infinity (190 of b), so look at the model and its data" in text
+    assert "linear-algebra error there (190 of b), so look at the model and its data" in text
     assert "NaN" not in warned(told([0.5, 0.0, 0.5], non_finite=(3, 0, 0)))[0]
 
 

@@ -1,0 +1,27 @@
+"""What a finished run of Pyro's ``MCMC`` has kept, which only private names tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyro_fnbg.chains.report import Diagnostics
+from pyro_fnbg.model.bound import BoundModel
+
+__all__ = ["bound_model", "diagnostics_by_chain"]
+
+
+def diagnostics_by_chain(mcmc: Any) -> Sequence[Diagnostics] | None:
+    """Return what every chain told at its end; None if there is no such run, or not any more.
+
+    Pyro has diagnostics of the first chains, but no draws, of a run that broke off.
+    """
+    found = mcmc._diagnostics
+    if getattr(mcmc, "_samples", ()) is None or not found or not all(found):
+        return None
+    return list(found)
+
+
+def bound_model(mcmc: Any) -> BoundModel:
+    """Return the model with the arguments of the last run."""
+    return BoundModel(mcmc.kernel.model, mcmc._args, mcmc._kwargs)
