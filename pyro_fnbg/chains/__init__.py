@@ -1,1 +1,1 @@
-"""Chains: their set-up, their state, how many sweeps a call makes, and what is told of them."""
+"""Chains: their set-up, how many sweeps a call makes, and what is told of them."""
