@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +38,16 @@ NUM_PRIOR_DRAWS = 100
 NUM_TRIES = 5
 
 
+class _Use(IntEnum):
+    """Separate the uses of the model's own randomness, so that none shifts another."""
+
+    INSPECTION = 0
+    PRIOR = 1
+    START = 2
+    ENGINE = 3
+    MOVES = 4
+
+
 class Run(NamedTuple):
     """Hold a problem and one of its chains.
 
@@ -63,7 +74,7 @@ def start_run(
     """
     check_count("warmup_steps", warmup_steps, 0)
     warmup_steps = int(warmup_steps)
-    with _model_seed(key, 0), torch.no_grad():
+    with _model_seed(key, _Use.INSPECTION), torch.no_grad():
         sites = checked_sites(bound)
         plan = make_plan(
             sites,
@@ -82,7 +93,7 @@ def start_run(
     # All chains of a run have the same first scales, so a chain alone takes those of its run
     first = ChainKey(key.seed, 0)
     first_rows = PlateRows(plan.plate, batches.rows(first, 0))
-    with _model_seed(first, 1), torch.no_grad():
+    with _model_seed(first, _Use.PRIOR), torch.no_grad():
         prior = prior_draws(bound, sites, first_rows, NUM_PRIOR_DRAWS)
         check_density(density, sites, prior, rows)
         scales = given_scales(config.proposal_scale, partition)
@@ -91,7 +102,7 @@ def start_run(
             scales = share * initial_scales(prior.cpu(), partition)
         check_memory(config.thin, partition)
     targets = targets_of_blocks(config.target_accept_prob, partition)
-    with _model_seed(first, 4), torch.no_grad():
+    with _model_seed(first, _Use.MOVES), torch.no_grad():
         moves = make_moves(
             partition, config.moves, scales, targets, lambda: normal_priors(bound, sites.layout)
         )
@@ -110,7 +121,7 @@ def start_run(
         thin=config.thin,
     )
     chain = start_chain(problem, config.init_strategy, initial_params, key)
-    with _model_seed(key, 3), torch.no_grad():
+    with _model_seed(key, _Use.ENGINE), torch.no_grad():
         places = Places(torch.cat([chain.position[None], prior[:NUM_TRIES]]), rows, key)
         problem = choose_engine(config.engine, problem, places)
     return Run(problem, chain)
@@ -135,7 +146,7 @@ def start_chain(
     """
     rows = problem.batches.rows(key, 0)
     sites, density = problem.sites, problem.density
-    with _model_seed(key, 2), torch.no_grad():
+    with _model_seed(key, _Use.START), torch.no_grad():
         if initial_params is not None:
             position = given_position(initial_params, sites, density, rows)
         else:
@@ -154,6 +165,6 @@ def start_chain(
     )
 
 
-def _model_seed(key: ChainKey, use: int) -> AbstractContextManager[None]:
+def _model_seed(key: ChainKey, use: _Use) -> AbstractContextManager[None]:
     """Seed the runs of the model for one use in set-up."""
     return seeded(int(generator(key, Stream.MODEL, use).integers(2**63 - 1)))
