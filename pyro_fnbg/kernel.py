@@ -177,6 +177,7 @@ class FNBG(MCMCKernel):
         # Those of a run in workers, by which Pyro's MCMC maps the draws of the next, too
         self._supports: dict[str, KnownSupport] = {}
         self._loaded: Loaded | None = None
+        self._told: ChainReport | None = None
 
     def __repr__(self) -> str:
         return f"FNBG({', '.join(f'{n}={value!r}' for n, value in vars(self.config).items())})"
@@ -184,12 +185,14 @@ class FNBG(MCMCKernel):
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the arguments and what is told of the last run; a run itself is not pickled.
 
+        The model is not run for it: the noise of batches is there if ``diagnostics`` measured it.
+
         Raises:
             RuntimeError: If a spawned worker would not find the model or another argument.
         """
-        run = {"_run", "_statistics", "_ahead", "_pace", "_mark"}
+        run = {"_run", "_statistics", "_ahead", "_pace", "_mark", "_told"}
         state = {name: value for name, value in vars(self).items() if name not in run}
-        state |= {"_run": None, "_ahead": None, "_mark": None}
+        state |= {"_run": None, "_ahead": None, "_mark": None, "_told": None}
         if is_being_spawned():
             check_picklable(vars(self.config))
             state["_spawned_from"] = fingerprint()
@@ -197,13 +200,22 @@ class FNBG(MCMCKernel):
             state["_spawned"] = self._workers()
             self._spawned += 1
         elif self._run is not None:
-            state["_loaded"] = Loaded(self.partition, self._report())
+            told, chain = self._told, self.state
+            if told is None or told.num_draws != chain.draw_tally.sweeps // self.problem.thin:
+                told = report(self.problem, chain, self._statistics, measure_noise=False)
+            state["_loaded"] = Loaded(self.partition, told)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
         if self._spawned_from is None:  # forks of another process do not count here
             self._workers_at_setup = self._workers()
+
+    def __copy__(self) -> FNBG:
+        copied = type(self).__new__(type(self))
+        # Pyro's MCMC shares the dict with its kernel, which a pickle keeps; a copy has its own
+        copied.__setstate__(self.__getstate__() | {"_transforms": dict(self._transforms)})
+        return copied
 
     def _workers(self) -> int:
         """Count the workers that may have been started from this kernel."""
@@ -300,7 +312,7 @@ class FNBG(MCMCKernel):
 
     def show(self, run: Run, statistics: DrawStatistics) -> None:
         """Take over the state of a chain, which ``diagnostics`` and the properties then show."""
-        self._run, self._statistics, self._loaded = run, statistics, None
+        self._run, self._statistics, self._loaded, self._told = run, statistics, None, None
         self._ahead, self._pace = None, new_pace()
         self._workers_at_setup, self._is_run_over = self._workers(), False
         sites = run.problem.sites
@@ -354,7 +366,8 @@ class FNBG(MCMCKernel):
         if self._loaded is not None:
             return self._loaded.report
         problem, chain = self._running()
-        return report(problem, chain, self._statistics)
+        self._told = report(problem, chain, self._statistics)
+        return self._told
 
     def _running(self) -> Run:
         """Return the problem, and the chain's state after the draws that were handed out."""

@@ -1,3 +1,4 @@
+import copy
 import functools
 import json
 import math
@@ -14,7 +15,7 @@ import torch
 from pyro.infer import MCMC
 from pyro.infer.mcmc.api import StreamingMCMC
 
-from pyro_fnbg import FNBG, BayesianMLP, Block, Partition
+from pyro_fnbg import FNBG, BayesianMLP, Block, MultiChainMCMC, Partition
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 
@@ -701,3 +702,110 @@ def test_repr_shows_the_arguments():
     assert "parts={1: 2}" in text
     # a model that cannot be copied, such as one that holds a generator, is shown all the same
     repr(FNBG(functools.partial(NET, held=(i for i in ()))))
+
+
+# --- What is kept of a run, and what copies share ------------------------------------------------
+
+
+class Closable:
+    """Data that cannot be read any more once they are closed, as a file's."""
+
+    is_open = True
+
+    def __init__(self, x):
+        self._x = x
+
+    def __getitem__(self, rows):
+        if not Closable.is_open:
+            raise OSError("closed")
+        return self._x[rows]
+
+    def __len__(self):
+        return len(self._x)
+
+
+def closable_regression(x, y):
+    w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    with pyro.plate("data", len(x)) as rows:
+        pyro.sample("y", dist.Normal(x[rows] @ w, 1.0), obs=y[rows])
+
+
+@pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC])
+def test_pickling_a_finished_run_does_not_run_its_model(driver, monkeypatch):
+    x = torch.randn(30, 2)
+    kernel = FNBG(closable_regression, batch_size=10)
+    mcmc = driver(kernel, num_samples=20, disable_progbar=True)
+    mcmc.run(Closable(x), x.sum(1))
+    told = kernel.diagnostics()
+    monkeypatch.setattr(Closable, "is_open", False)
+    for loaded in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel)):
+        assert loaded.diagnostics() == pytest.approx(told, nan_ok=True) or (
+            loaded.diagnostics()["acceptance rate by block"] == told["acceptance rate by block"]
+        )
+        assert loaded.target == kernel.target
+    assert pickle.loads(pickle.dumps(mcmc)).kernel.engine == kernel.engine
+
+
+def test_a_copy_has_transforms_of_its_own():
+    def bounded(top, y):
+        u = pyro.sample("u", dist.Uniform(0.0, top))
+        pyro.sample("y", dist.Normal(u, 0.5), obs=y)
+
+    kernel = FNBG(bounded)
+    mcmc = MCMC(kernel, num_samples=5, disable_progbar=True)
+    mcmc.run(1.0, torch.tensor(4.0))
+    before = mcmc.transforms["u"](torch.tensor(0.9))
+    MCMC(copy.copy(kernel), num_samples=5, disable_progbar=True).run(5.0, torch.tensor(4.0))
+    assert torch.equal(mcmc.transforms["u"](torch.tensor(0.9)), before)
+    assert torch.equal(kernel.transforms["u"](torch.tensor(0.9)), before)
+
+
+def test_the_state_is_small_wherever_it_is_looked_at():
+    """Views would keep the record of all sweeps of a call in memory, and be pickled with it."""
+    states = []
+
+    def hook(kernel, params, stage, i):
+        states.append(kernel.state)
+
+    x = torch.randn(40, 20)
+    model = BayesianMLP([20, 10, 3])
+    mcmc = MultiChainMCMC(
+        FNBG(model), 40, warmup_steps=40, hook_fn=hook, disable_progbar=True, thin=2
+    )
+    mcmc.run(x, torch.randint(0, 3, (40,)))
+    assert len(states) == 80
+    allowed = 4 * states[0].position.numel() + 5 * 8 * len(mcmc.kernel.partition.blocks) + 8_000
+    assert max(len(pickle.dumps(state)) for state in states) < allowed
+
+
+def test_parts_that_a_pcn_block_draws_from_its_prior_are_no_reason_to_warn():
+    """The data say nothing of them, and the move keeps the prior."""
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        pyro.sample("unused", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ w, 1.0), obs=y)
+
+    x = torch.randn(30, 2)
+    kernel = FNBG(model, moves="pcn")
+    MCMC(kernel, num_samples=150, warmup_steps=250, disable_progbar=True).run(x, x.sum(1))
+    assert kernel.diagnostics()["acceptance rate by block"]["unused"] == 1.0
+
+
+def test_sites_that_come_and_go_are_found_at_set_up():
+    def late(y):
+        z = pyro.sample("z", dist.Normal(0.0, 1.0))
+        if z > 1.5:
+            pyro.sample("extra", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+    # One draw in fifteen is that large: of fifty one at least, in 97 of 100 set-ups
+    refused = 0
+    for seed in range(6):
+        pyro.set_rng_seed(seed)
+        try:
+            FNBG(late).setup(100, torch.tensor(1.0))
+        except ValueError as error:
+            refused += "latent site" in str(error)
+    assert refused >= 5

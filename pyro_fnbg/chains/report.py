@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyro_fnbg.chains.batch_noise import measure_batch_noise
 from pyro_fnbg.chains.statistics import DrawStatistics, means_by_label
 from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.core.moves.walk import Walk
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem
@@ -172,16 +173,20 @@ def _in_words(report: ChainReport) -> Iterator[tuple[str, Any]]:
     yield "sample_stats", dict(report.statistics)
 
 
-def report(problem: Problem, chain: ChainState, statistics: DrawStatistics) -> ChainReport:
+def report(
+    problem: Problem, chain: ChainState, statistics: DrawStatistics, measure_noise: bool = True
+) -> ChainReport:
     """Describe a chain's draws so far.
 
     Args:
         problem: What the chains share.
         chain: The chain's state.
+        measure_noise: Whether to judge some candidates on several batches, where there are batches.
         statistics: Its statistics by draw; those of later draws are left out.
     """
     partition = problem.partition
-    noise = None if problem.plan.is_full else measure_batch_noise(problem, chain)
+    is_noisy = measure_noise and not problem.plan.is_full
+    noise = measure_batch_noise(problem, chain) if is_noisy else None
     learnt = problem.moves.report(chain.adaptation)
     return ChainReport(
         key=chain.key,
@@ -251,10 +256,17 @@ def _warn_of_stuck_blocks(reports: Sequence[ChainReport]) -> None:
 
 
 def _warn_of_unbounded_blocks(reports: Sequence[ChainReport]) -> None:
-    """Name blocks that accepted all candidates however far they were tuned to go."""
+    """Name blocks that accepted all candidates however far they were tuned to walk.
+
+    Moves that leave the prior as it is may do so rightly, where the data say nothing of a block.
+    """
     accepted_all = np.any([report.acceptance_rates == 1.0 for report in reports], axis=0)
-    blocks = reports[0].blocks
-    unbounded = [block for block, is_so in zip(blocks, accepted_all, strict=True) if is_so]
+    blocks, moves = reports[0].blocks, reports[0].moves
+    unbounded = [
+        block
+        for block, move, is_so in zip(blocks, moves, accepted_all, strict=True)
+        if is_so and move == Walk.name
+    ]
     if unbounded:
         warnings.warn(
             f"{len(unbounded)} of {len(blocks)} blocks accepted every candidate in "

@@ -34,8 +34,9 @@ from pyro_fnbg.model.starts import drawn_position, given_position
 __all__ = ["Run", "start_chain", "start_run"]
 
 NUM_PRIOR_DRAWS = 100
-# Positions besides the start where a fast engine is compared with the model
-NUM_TRIES = 5
+# Positions besides the start where a fast engine is compared with the model, and where the model is
+# evaluated if it runs for every block
+NUM_TRIES, NUM_EVALUATED = 5, 50
 
 
 class _Use(IntEnum):
@@ -124,6 +125,10 @@ def start_run(
     with _model_seed(key, _Use.ENGINE), torch.no_grad():
         places = Places(torch.cat([chain.position[None], prior[:NUM_TRIES]]), rows, key)
         problem = choose_engine(config.engine, problem, places)
+        if problem.engine.name == TraceEngine.name:
+            # It runs the model for every block: sites that come and go are found here, not then
+            for one in prior[NUM_TRIES:NUM_EVALUATED]:
+                density.site_terms(one, rows)
     return Run(problem, chain)
 
 

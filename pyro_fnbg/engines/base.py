@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_fnbg.core.batches import Batches, BatchPlan
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Move, MoveState
-from pyro_fnbg.core.moves.joint import JointMoves, at, beside, stacked
+from pyro_fnbg.core.moves.joint import JointMoves, at, beside, copied, stacked
 from pyro_fnbg.core.noise import noise_of_sweeps
 from pyro_fnbg.core.state import ChainState, Tally
 from pyro_fnbg.core.tuning import gains
@@ -160,8 +160,9 @@ def advance(problem: Problem, chain: ChainState, record: Record) -> ChainState:
     return replace(
         chain,
         sweeps=chain.sweeps + len(record.accepted),
-        position=record.positions[-1],
-        adaptation=at(record.adaptation, -1),
+        # Copies: a view would keep the whole record in memory, and be pickled with all of it
+        position=record.positions[-1].clone(),
+        adaptation=copied(at(record.adaptation, -1)),
         warmup_tally=tally if in_warmup else chain.warmup_tally,
         draw_tally=chain.draw_tally if in_warmup else tally,
     )

@@ -11,7 +11,7 @@ import torch
 __all__ = ["MAX_TRIES", "drawn_again", "is_impossible"]
 
 # Draws from the prior, at most, until the model can be evaluated at one
-MAX_TRIES = 100
+MAX_TRIES = 20
 # A matrix that is no covariance or is singular, or a factorisation that does not converge. Pyro's
 # HMC and NUTS give probability zero where torch raises so; NumPy's is that of models in NumPy.
 _LINEAR_ALGEBRA = (torch.linalg.LinAlgError, np.linalg.LinAlgError)  # type: ignore[attr-defined]
@@ -40,21 +40,24 @@ def is_impossible(error: Exception) -> bool:
 def drawn_again(run: Callable[[], Result]) -> Result:
     """Run a model that draws its latent sites until it draws possible ones.
 
+    Parameters that are refused twice in the same words, which show their values, do not depend on
+    the draws, and are not tried again.
+
     Raises:
         Exception: The model's own error, if it is none of those, or if no try is possible.
     """
-    for _ in range(MAX_TRIES - 1):
+    words = ""
+    for number in range(1, MAX_TRIES + 1):
         try:
             return run()
         except Exception as error:
-            if not is_impossible(error):
+            is_same = str(error) == words and not isinstance(error, _LINEAR_ALGEBRA)
+            if is_same or not is_impossible(error):
                 raise
-    try:
-        return run()
-    except Exception as error:
-        if is_impossible(error):
-            error.add_note(
-                f"so it was at each of {MAX_TRIES} draws of the latent sites: the model cannot be "
-                "evaluated where its prior is"
-            )
-        raise
+            if number == MAX_TRIES:
+                error.add_note(
+                    f"so it was at each of {MAX_TRIES} draws of the latent sites from their prior"
+                )
+                raise
+            words = str(error)
+    raise AssertionError("unreachable")

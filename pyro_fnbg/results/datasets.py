@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pyro_fnbg.core.checks import check_names, shown
 
@@ -41,6 +42,7 @@ def dataset(
         coords: Labels of the places, by dimension, in place of numbers.
 
     Raises:
+        TypeError: If names or labels are no list.
         ValueError: If there are not as many as the dimensions or places, or names clash.
     """
     import xarray as xr
@@ -48,19 +50,33 @@ def dataset(
     variables, sizes = {}, dict[str, int]()
     for name, array in arrays.items():
         own = array.shape[len(first_dims) :]
-        names = dims.get(name, [f"{name}_dim_{place}" for place in range(len(own))])
-        check_names(f"dims[{name!r}]", names, "names of dimensions")
-        if len(names) != len(own):
-            raise ValueError(f"dims[{name!r}] must name {len(own)} dimensions, got {shown(names)}")
-        variables[name] = ((*first_dims, *names), array)
-        sizes |= zip((*first_dims, *names), array.shape, strict=True)
+        own_names = dims.get(name, [f"{name}_dim_{i}" for i in range(len(own))])
+        check_names(f"dims[{name!r}]", own_names, "names of dimensions")
+        names = (*first_dims, *own_names)
+        if len(names) != array.ndim or len(set(names)) < len(names):
+            raise ValueError(
+                f"dims[{name!r}] must name the {len(own)} dimensions of shape {own}, each "
+                f"otherwise, got {shown(own_names)}"
+            )
+        variables[name] = (names, array)
+        sizes |= zip(names, array.shape, strict=True)
     if shared := sorted(variables.keys() & sizes.keys()):
         raise ValueError(
             f"sites {shared} have the names of dimensions {list(sizes)}, which xarray does not "
             "allow: give other names to the sites, or by dims= to dimensions of the model's own"
         )
-    labels = {dim: coords.get(dim, range(size)) for dim, size in sizes.items()}
+    labels = {dim: coords.get(dim, np.arange(size)) for dim, size in sizes.items()}
     for dim, size in sizes.items():
-        if np.shape(labels[dim]) != (size,):
+        if np.shape(_labels(dim, labels[dim])) != (size,):
             raise ValueError(f"coords[{dim!r}] must have {size} labels, got {shown(labels[dim])}")
-    return xr.Dataset(variables, coords={dim: list(values) for dim, values in labels.items()})
+    return xr.Dataset(variables, coords=labels)
+
+
+def _labels(dim: str, labels: object) -> NDArray[Any]:
+    """Return labels as xarray takes them, or say that it would not."""
+    try:
+        if isinstance(labels, str) or not isinstance(labels, Sequence | np.ndarray | Tensor):
+            raise TypeError
+        return np.asarray(labels)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"coords[{dim!r}] must be a list of labels, got {shown(labels)}") from error

@@ -137,8 +137,9 @@ def test_a_model_without_any_normal_prior_is_refused():
 def test_unknown_moves_are_refused_by_name():
     with pytest.raises(ValueError, match=r"moves must be one of \('walk', 'pcn'\), got 'hmc'"):
         FNBG(BayesianMLP([2, 1], likelihood="bernoulli"), moves="hmc")
-    with pytest.raises(ValueError, match=r"must be one of \('walk', 'pcn'\), got \['nuts of w'\]"):
-        moves_of(
-            BayesianMLP([2, 1], likelihood="bernoulli"), torch.zeros(3, 2), torch.zeros(3),
-            blocks=lambda layout: Partition((Block("w", (0, 1, 2), move="nuts"),), 3),
-        )  # fmt: skip
+    for move in ("nuts", ""):
+        with pytest.raises(ValueError, match=rf"must be one of .*, got \['{move} of w'\]"):
+            moves_of(
+                BayesianMLP([2, 1], likelihood="bernoulli"), torch.zeros(3, 2), torch.zeros(3),
+                blocks=lambda layout, move=move: Partition((Block("w", (0, 1, 2), move=move),), 3),
+            )  # fmt: skip

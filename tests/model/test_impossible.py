@@ -132,3 +132,15 @@ def test_terms_at_an_impossible_position_are_nan_and_of_the_same_shapes():
     assert found[2].isfinite().all()
     with pytest.raises(torch.linalg.LinAlgError):
         density.possible_terms(positions[0], None)
+
+
+def test_parameters_refused_alike_at_two_draws_are_not_tried_again():
+    runs = []
+
+    def model(y):
+        runs.append(pyro.sample("w", dist.Normal(0.0, 1.0)))
+        pyro.sample("y", dist.Normal(0.0, -1.0, validate_args=True), obs=y)
+
+    with pytest.raises(ValueError, match="Expected parameter scale"):
+        BoundModel(model, (torch.tensor(1.0),)).prior_trace()
+    assert len(runs) == 2

@@ -377,7 +377,9 @@ def test_dimensions_and_labels_can_be_named(regressed):
     ("options", "words"),
     [
         ({"dims": {"loc": ["a"]}}, r"dims has entries for \['loc'\]; there are \['reg.loc', 'sc"),
-        ({"dims": {"reg.loc": ["a"]}}, r"dims\['reg.loc'\] must name 2 dimensions, got \['a'\]"),
+        ({"dims": {"reg.loc": ["a"]}}, r"2 dimensions of shape \(2, 3\), each .*got \['a'\]"),
+        ({"dims": {"reg.loc": ["a", "a"]}}, r"each otherwise, got \['a', 'a'\]"),
+        ({"dims": {"reg.loc": ["chain", "a"]}}, r"each otherwise, got \['chain', 'a'\]"),
         ({"coords": {"drow": [1]}}, r"coords has entries for \['drow'\]; there are \['block', "),
         ({"coords": {"draw": [1, 2]}}, r"coords\['draw'\] must have 30 labels, got \[1, 2\]"),
     ],

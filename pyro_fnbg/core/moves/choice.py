@@ -42,7 +42,7 @@ def make_moves(
         ValueError: If a block names a move that does not exist, or one that needs a Normal prior
             and has another; or if the default needs one and no block has it.
     """
-    names = [block.move or default for block in partition.blocks]
+    names = [default if block.move is None else block.move for block in partition.blocks]
     unknown = [
         f"{name} of {block.name}"
         for name, block in zip(names, partition.blocks, strict=True)

@@ -12,7 +12,7 @@ from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Displacement, Move, MoveState
 from pyro_fnbg.core.step import Propose, State
 
-__all__ = ["JointMoves", "at", "beside", "stacked"]
+__all__ = ["JointMoves", "at", "beside", "copied", "stacked"]
 
 
 class JointMoves:
@@ -113,6 +113,11 @@ class JointMoves:
 def at(states: Sequence[MoveState], index: int | slice) -> tuple[MoveState, ...]:
     """Take an entry of every tensor of some states, by their first dimension."""
     return tuple(type(state)(*(values[index] for values in state)) for state in states)
+
+
+def copied(states: Sequence[MoveState]) -> tuple[MoveState, ...]:
+    """Return the same states in memory of their own."""
+    return tuple(type(state)(*(values.clone() for values in state)) for state in states)
 
 
 def stacked(states: Sequence[tuple[MoveState, ...]], dim: int = 0) -> tuple[MoveState, ...]:
