@@ -1,8 +1,11 @@
 """Tests start alike; the statistical assertions pass what is right and fail what is wrong."""
 
+import ast
 import random
 import signal
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pyro
@@ -134,3 +137,83 @@ def test_ctrl_c_is_heard_where_sigint_was_ignored():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+# --- Nothing is drawn at import ------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+RANDOM = {
+    "bernoulli", "bernoulli_", "choice", "default_rng", "Generator", "manual_seed", "multinomial",
+    "noisy_xor", "normal", "normal_", "permutation", "poisson", "rand", "rand_like", "randint",
+    "randn", "randn_like", "random", "random_", "RandomState", "randperm", "rsample", "sample",
+    "set_rng_seed", "shuffle", "standard_normal", "uniform", "uniform_",
+}  # fmt: skip
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def run_at_once(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs with the node itself: not what is inside functions that it defines."""
+    yield node
+    inside = ast.iter_child_nodes(node)
+    if isinstance(node, (*FUNCTIONS, ast.Lambda)):
+        defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+        inside = iter([*getattr(node, "decorator_list", []), *defaults])
+    for child in inside:
+        yield from run_at_once(child)
+
+
+def drawn_by(statements: list[ast.stmt], drawing: set[str]) -> list[int]:
+    """Return the lines of the statements' calls of drawing functions."""
+    calls = [
+        node
+        for statement in statements
+        for node in run_at_once(statement)
+        if isinstance(node, ast.Call)
+    ]
+    names = [getattr(call.func, "attr", getattr(call.func, "id", None)) for call in calls]
+    return [call.lineno for call, name in zip(calls, names, strict=True) if name in drawing]
+
+
+def with_own(module: ast.Module, drawing: set[str]) -> set[str]:
+    """Add the functions of a module that draw when they are called."""
+    functions = [node for node in module.body if isinstance(node, FUNCTIONS)]
+    found = drawing | {node.name for node in functions if drawn_by(node.body, drawing)}
+    return found if found == drawing else with_own(module, found)
+
+
+def drawn_at_import(source: str, drawing: set[str]) -> list[int]:
+    module = ast.parse(source)
+    return drawn_by(module.body, with_own(module, drawing))
+
+
+def test_no_test_module_draws_at_import():
+    drawing = RANDOM
+    for path in sorted((TESTS / "support").glob("*.py")):
+        drawing = with_own(ast.parse(path.read_text(encoding="utf-8")), drawing)
+    paths = [path for path in TESTS.rglob("*.py") if "benchmarks" not in path.parts]
+    assert Path(__file__) in paths
+    found = {
+        f"{path.relative_to(TESTS)}:{line}"
+        for path in paths
+        for line in drawn_at_import(path.read_text(encoding="utf-8"), drawing)
+    }
+    assert not found, "make the data in a fixture or a function that the tests call"
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("x = torch.randn(2)", [1]),
+        ("rng = np.random.default_rng(0)", [1]),
+        ("class A:\n    x = noisy_xor()", [2]),
+        ("def f(x=torch.rand(2)): ...", [1]),
+        ("@mark(randint(3))\ndef f(): ...", [1]),
+        ("def f():\n    return g()\ndef g():\n    return randn(2)\nx = [f()]", [5]),
+        ("def f():\n    return randn(2)", []),
+        ("def f():\n    def g():\n        return randn(2)\n    return g\nx = f()", []),
+        ("x = lambda: torch.randn(2)", []),
+        ("x = torch.linspace(0, 1, 2)", []),
+    ],
+)
+def test_draws_at_import_are_found_wherever_they_are(source, lines):
+    assert drawn_at_import(source, RANDOM) == lines

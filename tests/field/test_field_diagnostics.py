@@ -12,12 +12,11 @@ from pyro.infer import MCMC
 from tqdm import tqdm
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
+from support.data import three_classes
 
 # A fork in a process that has threads is what Python 3.12 warns of
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks")
 
-X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
-Y = torch.arange(30) % 3
 NET = BayesianMLP([4, 5, 3], likelihood="categorical")
 ENGINES = ["trace", "feedforward", "fused"]
 WAYS = {
@@ -63,7 +62,7 @@ def run_dead(way, model, **options):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_healthy_run_without_a_bar_says_nothing(way, capfd):
     pyro.set_rng_seed(1)
-    mcmc = run(way, FNBG(NET, batch_size=10), X, Y, draws=120, warmup=100)
+    mcmc = run(way, FNBG(NET, batch_size=10), *three_classes(), draws=120, warmup=100)
     mcmc.get_samples()
     to_arviz(mcmc)
     assert capfd.readouterr() == ("", "")
@@ -113,7 +112,7 @@ def test_a_log_density_that_is_no_number_is_told_as_the_reason():
 
 
 def test_where_no_block_is_dead_arviz_names_none():
-    assert "stuck_blocks" not in to_arviz(run("vectorized", FNBG(NET), X, Y)).attrs
+    assert "stuck_blocks" not in to_arviz(run("vectorized", FNBG(NET), *three_classes())).attrs
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -127,7 +126,7 @@ def test_a_network_that_cannot_move_is_warned_of_on_every_engine(engine):
         )
     }  # fmt: skip
     with pytest.warns(UserWarning, match="8 of 8 blocks hardly moved.*and 11 more: use more"):
-        run("vectorized", kernel, X, Y, initial_params=start)
+        run("vectorized", kernel, *three_classes(), initial_params=start)
 
 
 @pytest.mark.parametrize("num_chains", [1, 2])
@@ -179,7 +178,7 @@ class Broken:
 def test_a_bar_that_cannot_be_drawn_does_not_cost_the_run(stream, monkeypatch):
     monkeypatch.setattr("sys.stderr", stream)
     mcmc = MultiChainMCMC(FNBG(NET), num_samples=10, warmup_steps=5, num_chains=2)
-    mcmc.run(X, Y)
+    mcmc.run(*three_classes())
     assert mcmc.is_complete
     # Nor does it keep the lock that all bars share: who has none cannot release it
     with ThreadPoolExecutor(1) as other:
@@ -197,7 +196,7 @@ def test_a_terminal_that_goes_away_half_way_does_not_cost_the_run(monkeypatch):
             monkeypatch.setattr("sys.stderr.flush", Broken().write)
 
     mcmc = MultiChainMCMC(FNBG(NET), num_samples=200, warmup_steps=5, hook_fn=close)
-    mcmc.run(X, Y)
+    mcmc.run(*three_classes())
     monkeypatch.undo()
     assert closed
     assert mcmc.is_complete

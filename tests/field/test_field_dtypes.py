@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP
+from support.data import normal
 from support.drivers import drive, each_driver, stock
 from support.engines import ENGINES
 from support.statistics import assert_expectation
-
-X = torch.randn(20, 2, generator=torch.Generator().manual_seed(1))
 
 
 def regression(dtype, device="cpu"):
@@ -30,7 +29,7 @@ def regression(dtype, device="cpu"):
 
 @each_driver
 def test_double_precision_stays_double_under_a_single_default(run):
-    x = X.double()
+    x = normal(20, 2).double()
     samples = run(FNBG(regression(torch.float64)), x, x[:, 0], draws=40).get_samples()
     assert {value.dtype for value in samples.values()} == {torch.float64}
     assert all((value != value[0]).any(0).all() for value in samples.values())
@@ -41,7 +40,8 @@ def test_double_precision_stays_double_under_a_single_default(run):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_networks_follow_their_data_into_double_precision(run, engine):
     kernel = FNBG(BayesianMLP([2, 3, 1], likelihood="normal"), engine=engine)
-    samples = run(kernel, X.double(), X[:, 0].double(), draws=40).get_samples()
+    x = normal(20, 2).double()
+    samples = run(kernel, x, x[:, 0], draws=40).get_samples()
     assert {value.dtype for value in samples.values()} == {torch.float64}
     assert all((value != value[0]).any(0).all() for value in samples.values())
 
@@ -74,14 +74,14 @@ def test_sites_of_two_types_keep_their_own():
 @each_driver
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_refused_by_name(run, dtype):
-    x = X.to(dtype)
+    x = normal(20, 2).to(dtype)
     with pytest.raises(ValueError, match=rf"site 'w' has values of type {dtype}, must be.*float32"):
         run(FNBG(regression(dtype)), x, x[:, 0])
 
 
 @each_driver
 def test_a_network_in_half_precision_is_refused_by_name(run):
-    x = X.bfloat16()
+    x = normal(20, 2).bfloat16()
     kernel = FNBG(BayesianMLP([2, 2], likelihood="categorical"))
     with pytest.raises(ValueError, match=r"'layer1\.weight' has values of type torch\.bfloat16"):
         run(kernel, x, torch.arange(20) % 2)
@@ -94,7 +94,8 @@ def test_data_in_half_precision_may_meet_priors_in_single(run):
         with pyro.plate("data", len(y)):
             pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
 
-    assert run(FNBG(model), X[:, 0].half()).get_samples()["mean"].dtype == torch.float32
+    y = normal(20, 2)[:, 0].half()
+    assert run(FNBG(model), y).get_samples()["mean"].dtype == torch.float32
 
 
 @each_driver
@@ -109,10 +110,10 @@ def test_a_model_that_changes_the_default_type_gets_what_it_asked_for(run):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @each_driver
 def test_draws_are_on_the_models_device_and_two_devices_are_named(run):
-    x = X.cuda()
+    x = normal(20, 2).cuda()
     start = {"w": torch.zeros(1, 2), "b": torch.zeros(1), "s": torch.zeros(())}
     kernel = FNBG(regression(torch.float32, "cuda"))
     samples = run(kernel, x, x[:, 0], initial_params=start).get_samples()
     assert all(value.is_cuda and (value != value[0]).any(0).all() for value in samples.values())
     with pytest.raises(RuntimeError, match="(?s)cuda.*cpu|cpu.*cuda"):
-        run(kernel, X, X[:, 0])
+        run(kernel, x.cpu(), x[:, 0].cpu())

@@ -12,14 +12,13 @@ from pyro.infer import MCMC
 from pyro.infer.autoguide import initialization
 
 from pyro_fnbg import FNBG, BayesianMLP
+from support.data import normal
 from support.drivers import by_chain, drive, each_driver
 from support.engines import ENGINES
 
 # Steps that lead every block where nothing is accepted, so that the first draw is the start
 FROZEN = {"proposal_scale": 1e8, "adapt": False}
 NET = BayesianMLP([2, 3, 2], likelihood="categorical")
-X = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
-Y = torch.arange(12) % 2
 
 # In frozen runs that hardly any block moves is what is wanted
 pytestmark = [
@@ -75,7 +74,9 @@ def test_the_first_step_is_taken_from_the_start(run):
 def test_networks_start_exactly_there_on_every_engine(run, engine):
     starts = {name: torch.randn(2, *shape) for name, shape in NET.parameter_shapes.items()}
     kernel = FNBG(NET, engine=engine, **FROZEN)
-    assert_starts(run(kernel, X, Y, draws=2, warmup=0, num_chains=2, initial_params=starts), starts)
+    data = normal(12, 2), torch.arange(12) % 2
+    mcmc = run(kernel, *data, draws=2, warmup=0, num_chains=2, initial_params=starts)
+    assert_starts(mcmc, starts)
 
 
 @pytest.mark.parametrize("method", ["vectorized", "sequential", "processes"])

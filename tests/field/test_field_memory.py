@@ -12,11 +12,10 @@ from pyro.infer import MCMC
 from pyro.infer.mcmc.api import StreamingMCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+from support.data import three_classes
 
 DRIVERS = [MCMC, MultiChainMCMC]
 ENGINES = ["trace", "feedforward", "fused"]
-X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
-Y = torch.arange(30) % 3
 NET = BayesianMLP([4, 5, 3], likelihood="categorical")
 SIZE = 5 * 4 + 5 + 3 * 5 + 3
 
@@ -49,7 +48,8 @@ def test_draws_that_nobody_asked_to_keep_are_not_kept(driver, engine):
             seen[i] = held_bytes()
 
     kernel = FNBG(net, engine=engine, blocks="layer")
-    mcmc = run(driver, kernel, X, Y, draws=301, warmup=0, save_params=["layer2.bias"], hook_fn=look)
+    options = {"draws": 301, "warmup": 0, "save_params": ["layer2.bias"], "hook_fn": look}
+    mcmc = run(driver, kernel, *three_classes(), **options)
     assert list(mcmc.get_samples()) == ["layer2.bias"]
     one_draw = 4 * (1000 * 5 + 3 * 1001)
     # Of the 250 draws in between, at most 2**20 numbers made ahead can be there, which are 131
@@ -65,17 +65,17 @@ def test_what_a_hook_kept_is_never_written_to(driver, engine):
         if stage == "Sample":
             kept.append(params)
 
-    samples = run(driver, FNBG(NET, engine=engine), X, Y, hook_fn=keep).get_samples()
+    samples = run(driver, FNBG(NET, engine=engine), *three_classes(), hook_fn=keep).get_samples()
     for name, draws in samples.items():
         assert torch.equal(torch.stack([params[name] for params in kept]), draws)
         assert len(draws.flatten(1).unique(dim=0)) > 10
 
 
 def test_a_driver_that_is_run_again_keeps_the_draws_that_were_taken_from_it():
-    mcmc = run(MultiChainMCMC, FNBG(NET), X, Y)
+    mcmc = run(MultiChainMCMC, FNBG(NET), *three_classes())
     first = mcmc.get_samples()
     before = {name: value.clone() for name, value in first.items()}
-    mcmc.run(X, Y)
+    mcmc.run(*three_classes())
     assert all(torch.equal(first[name], before[name]) for name in before)
     assert not torch.equal(mcmc.get_samples()["layer1.weight"], before["layer1.weight"])
 
@@ -88,10 +88,9 @@ def test_the_draws_of_a_stopped_run_are_saved_at_their_own_size(num_chains):
         if stage.startswith("Sample") and i == 9:
             raise KeyboardInterrupt
 
+    options = {"draws": 10_000, "hook_fn": stop, "num_chains": num_chains}
     with pytest.warns(UserWarning, match="kept are"):
-        mcmc = run(
-            MultiChainMCMC, FNBG(NET), X, Y, draws=10_000, hook_fn=stop, num_chains=num_chains
-        )
+        mcmc = run(MultiChainMCMC, FNBG(NET), *three_classes(), **options)
     file = io.BytesIO()
     torch.save(mcmc.get_samples(), file)
     numbers = mcmc.num_chains * mcmc.num_samples * SIZE
@@ -103,9 +102,9 @@ def test_the_draws_of_a_stopped_run_are_saved_at_their_own_size(num_chains):
 def test_running_moments_need_no_draws(engine):
     """Pyro's driver that keeps moments alone gives those of the draws that were not kept."""
     pyro.set_rng_seed(5)
-    streaming = run(StreamingMCMC, FNBG(NET, engine=engine), X, Y)
+    streaming = run(StreamingMCMC, FNBG(NET, engine=engine), *three_classes())
     pyro.set_rng_seed(5)
-    draws = run(MCMC, FNBG(NET, engine=engine), X, Y).get_samples()
+    draws = run(MCMC, FNBG(NET, engine=engine), *three_classes()).get_samples()
     moments = streaming.get_statistics()
     for name, values in draws.items():
         torch.testing.assert_close(moments[0, name]["mean"], values.mean(0))

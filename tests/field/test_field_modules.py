@@ -9,11 +9,14 @@ from pyro.nn.module import to_pyro_module_
 from torch import nn
 
 from pyro_fnbg import FNBG, BayesianMLP
+from support.data import normal
 from support.drivers import drive, each_driver
 from support.engines import ENGINES
 
-X = torch.randn(15, 2, generator=torch.Generator().manual_seed(1))
-Y = (X[:, 0] > 0).long()
+
+def data():
+    x = normal(15, 2)
+    return x, (x[:, 0] > 0).long()
 
 
 def bayesian(net, with_events=True):
@@ -49,7 +52,7 @@ def assert_every_coordinate_moves(mcmc):
 @pytest.mark.parametrize("with_events", [True, False])
 def test_a_network_of_modules_keeps_its_names_and_shapes_and_moves(run, with_events):
     net = bayesian(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)), with_events)
-    mcmc = run(FNBG(classifier(net)), X, Y, draws=60, warmup=30)
+    mcmc = run(FNBG(classifier(net)), *data(), draws=60, warmup=30)
     expected = {"0.weight": (3, 2), "0.bias": (3,), "2.weight": (2, 3), "2.bias": (2,)}
     assert shapes(mcmc) == expected
     assert_every_coordinate_moves(mcmc)
@@ -59,7 +62,7 @@ def test_a_network_of_modules_keeps_its_names_and_shapes_and_moves(run, with_eve
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_stated_network_moves_on_every_engine(run, engine):
     net = BayesianMLP([2, 3, 2], likelihood="categorical")
-    mcmc = run(FNBG(net, engine=engine), X, Y, draws=60, warmup=30)
+    mcmc = run(FNBG(net, engine=engine), *data(), draws=60, warmup=30)
     assert shapes(mcmc) == net.parameter_shapes
     assert_every_coordinate_moves(mcmc)
 
@@ -76,7 +79,8 @@ def test_weights_stored_by_input_and_names_of_ones_own_are_all_sampled(run):
             pyro.sample("y", dist.Normal(mean, 0.3), obs=y)
 
     kernel = FNBG(model)
-    mcmc = run(kernel, X, X[:, 0], draws=60, warmup=30)
+    x = normal(15, 2)
+    mcmc = run(kernel, x, x[:, 0], draws=60, warmup=30)
     assert shapes(mcmc) == {"W1": (2, 3), "b1": (3,), "W2": (3, 1), "c": ()}
     assert_every_coordinate_moves(mcmc)
     covered = [c for block in kernel.partition.blocks for c in block.index]
@@ -121,7 +125,7 @@ def test_parameters_that_are_not_sampled_stay_as_they_are(run):
             logits = torch.tanh(body(x)) @ weight.mT / temperature
             pyro.sample("y", dist.Categorical(logits=logits), obs=y)
 
-    samples = run(FNBG(model), X, Y).get_samples()
+    samples = run(FNBG(model), *data()).get_samples()
     assert set(samples) == {"head.weight"}
     assert not samples["head.weight"].requires_grad
     for name, value in body.named_parameters():
@@ -149,11 +153,12 @@ def test_one_module_used_twice_has_one_weight_with_the_density_of_one(run):
     shared = nn.Linear(2, 2, bias=False)
     net = bayesian(nn.Sequential(shared, nn.Tanh(), shared))
     kernel = FNBG(classifier(net))
-    mcmc = run(kernel, X, Y)
+    x, y = data()
+    mcmc = run(kernel, x, y)
     (weight,) = (value[-1] for value in mcmc.get_samples().values())
-    logits = torch.tanh(X @ weight.mT) @ weight.mT
+    logits = torch.tanh(x @ weight.mT) @ weight.mT
     expected = dist.Normal(0.0, 1.0).log_prob(weight).sum()
-    expected += dist.Categorical(logits=logits).log_prob(Y).sum()
+    expected += dist.Categorical(logits=logits).log_prob(y).sum()
     reported = mcmc._diagnostics[0]["sample_stats"]["batch_log_density"][-1]
     # Single precision: 6e-8 of each of 19 terms below 10, with room for the sums
     assert abs(reported - float(expected)) < 1e-4
@@ -168,9 +173,9 @@ def test_batch_normalisation_that_trains_is_refused_and_keeps_its_statistics(run
     net = normalised()
     before = {name: value.clone() for name, value in net.named_buffers()}
     with pytest.raises(ValueError, match=r"BatchNorm1d.*'running_mean', 'running_var'.*eval\(\)"):
-        run(FNBG(classifier(net)), X, Y)
+        run(FNBG(classifier(net)), *data())
     assert all(torch.equal(value, before[name]) for name, value in net.named_buffers())
-    run(FNBG(classifier(net.eval())), X, Y, draws=2)
+    run(FNBG(classifier(net.eval())), *data(), draws=2)
     assert all(torch.equal(value, before[name]) for name, value in net.named_buffers())
 
 
@@ -185,7 +190,7 @@ def test_a_module_that_only_counts_its_calls_is_let_through():
             return x
 
     net = bayesian(nn.Sequential(Counting(), nn.Linear(2, 2)))
-    assert shapes(drive(FNBG(classifier(net)), X, Y, draws=2)) == {
+    assert shapes(drive(FNBG(classifier(net)), *data(), draws=2)) == {
         "1.weight": (2, 2),
         "1.bias": (2,),
     }

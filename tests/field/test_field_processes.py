@@ -11,14 +11,13 @@ import torch
 from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+from support.data import three_classes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
     pytest.mark.usefixtures("limited"),
 ]
 
-X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
-Y = torch.arange(30) % 3
 NET = BayesianMLP([4, 5, 3], likelihood="categorical")
 DRIVERS = [MCMC, MultiChainMCMC]
 
@@ -45,7 +44,8 @@ def test_two_forked_chains_differ_and_repeat_with_the_seed(driver, engine):
     found = []
     for _ in range(2):
         pyro.set_rng_seed(7)
-        found.append(run(driver, FNBG(NET, engine=engine, batch_size=10), X, Y)["layer1.weight"])
+        kernel = FNBG(NET, engine=engine, batch_size=10)
+        found.append(run(driver, kernel, *three_classes())["layer1.weight"])
     assert torch.equal(*found)
     assert not torch.equal(found[0][0], found[0][1])
 
@@ -151,8 +151,9 @@ def test_what_cannot_be_pickled_is_named(driver, mp_context):
     with pytest.raises(RuntimeError, match="model must be something that a spawned.*got function"):
         run(driver, FNBG(inner), torch.ones(()), mp_context=mp_context)
     if driver is MultiChainMCMC:  # Pyro shows no kernel its hook
+        options = {"mp_context": mp_context, "hook_fn": lambda *args: None}
         with pytest.raises(RuntimeError, match="hook_fn must be something that a spawned.*got fu"):
-            run(driver, FNBG(NET), X, Y, mp_context=mp_context, hook_fn=lambda *args: None)
+            run(driver, FNBG(NET), *three_classes(), **options)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -15,14 +15,13 @@ import torch
 from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
+from support.data import three_classes
 from support.drivers import by_chain, drive, same, stock
 from support.limits import LIMIT
 
 DRIVERS = [stock, drive]
 METHODS = ["vectorized", "sequential", "processes"]
 ENGINES = ["trace", "feedforward", "fused"]
-X = torch.randn(30, 4, generator=torch.Generator().manual_seed(1))
-Y = torch.arange(30) % 3
 NET = BayesianMLP([4, 5, 3], likelihood="categorical")
 
 pytestmark = [
@@ -50,20 +49,21 @@ def stop_at(stage, number, error):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("stage", ["Warmup", "Sample"])
 def test_pyros_driver_lets_an_interrupt_through_and_the_kernel_runs_again(engine, stage):
-    kernel = FNBG(NET, engine=engine)
+    kernel, data = FNBG(NET, engine=engine), three_classes()
     with pytest.raises(KeyboardInterrupt):
-        stock(kernel, X, Y, hook_fn=stop_at(stage, 4, KeyboardInterrupt()))
-    assert same(by_chain(stock(kernel, X, Y)), by_chain(stock(FNBG(NET, engine=engine), X, Y)))
+        stock(kernel, *data, hook_fn=stop_at(stage, 4, KeyboardInterrupt()))
+    assert same(by_chain(stock(kernel, *data)), by_chain(stock(FNBG(NET, engine=engine), *data)))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_interrupt_before_the_first_draw_leaves_the_run_before(method):
     options = {"num_chains": 2, "chain_method": method, "mp_context": "fork"}
-    mcmc = drive(FNBG(NET), X, Y, **options)
+    x, y = three_classes()
+    mcmc = drive(FNBG(NET), x, y, **options)
     draws, reports = by_chain(mcmc), mcmc._diagnostics
     mcmc._hook_fn = stop_at("Warmup", 0, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        mcmc.run(X[:9], Y[:9])
+        mcmc.run(x[:9], y[:9])
     assert same(by_chain(mcmc), draws)
     assert mcmc._diagnostics is reports
     assert mcmc.is_complete
@@ -73,11 +73,12 @@ def test_an_interrupt_before_the_first_draw_leaves_the_run_before(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_that_is_refused_leaves_the_run_before(method, capsys):
     options = {"num_chains": 2, "chain_method": method, "mp_context": "fork"}
-    mcmc = drive(FNBG(NET, batch_size=10), X, Y, **options)
+    x, y = three_classes()
+    mcmc = drive(FNBG(NET, batch_size=10), x, y, **options)
     draws = by_chain(mcmc)
     for data, words in (
-        ((X[:5], Y[:5]), "batch_size must be 1..5"),
-        ((X, Y + 0.5), "y must hold whole numbers"),
+        ((x[:5], y[:5]), "batch_size must be 1..5"),
+        ((x, y + 0.5), "y must hold whole numbers"),
     ):
         with pytest.raises(ValueError, match=words):
             mcmc.run(*data)
@@ -91,14 +92,14 @@ def test_a_run_that_is_refused_leaves_the_run_before(method, capsys):
 
 def test_reports_of_a_run_that_broke_off_are_not_put_beside_the_draws_of_another():
     """Pyro's driver replaces the reports chain by chain, and the draws at the end."""
-    mcmc = stock(FNBG(NET), X, Y, num_chains=2)
+    mcmc = stock(FNBG(NET), *three_classes(), num_chains=2)
     mcmc.sampler.hook = stop_at("Sample [1]", 3, OSError("disk full"))
     with pytest.raises(OSError, match="disk full"):
-        mcmc.run(X, Y)
+        mcmc.run(*three_classes())
     with pytest.raises(RuntimeError, match="the last run of mcmc broke off.*earlier run"):
         to_arviz(mcmc)
     mcmc.sampler.hook = None
-    mcmc.run(X, Y)
+    mcmc.run(*three_classes())
     assert to_arviz(mcmc)["posterior"].sizes["chain"] == 2
 
 
@@ -109,7 +110,7 @@ def test_one_draw_is_a_run(driver, draws, warmup, engine):
     """And its report is of the blocks that moved from draw to draw, and from the start."""
     start = {name: torch.zeros(shape) for name, shape in NET.parameter_shapes.items()}
     kernel = FNBG(NET, engine=engine, batch_size=7)
-    mcmc = driver(kernel, X, Y, draws=draws, warmup=warmup, initial_params=start)
+    mcmc = driver(kernel, *three_classes(), draws=draws, warmup=warmup, initial_params=start)
     samples = mcmc.get_samples()
     assert samples["layer1.weight"].shape == (draws, 5, 4)
     layout = kernel.problem.sites.layout
@@ -183,9 +184,10 @@ def test_one_driver_run_again_in_workers_refuses_another_support(monkeypatch):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_kernel_fits_one_data_set_after_the_other(driver, engine):
     kernel = FNBG(NET, engine=engine, batch_size=6)
-    driver(kernel, X, Y)
-    found = driver(kernel, X[:11] * 3, Y[:11])
-    fresh = driver(FNBG(NET, engine=engine, batch_size=6), X[:11] * 3, Y[:11])
+    x, y = three_classes()
+    driver(kernel, x, y)
+    found = driver(kernel, x[:11] * 3, y[:11])
+    fresh = driver(FNBG(NET, engine=engine, batch_size=6), x[:11] * 3, y[:11])
     assert same(by_chain(found), by_chain(fresh))
 
 
@@ -202,7 +204,7 @@ def test_a_kernel_travels_before_and_after_a_run(driver, copied):
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_whole_run_can_be_saved_and_asked_afterwards(driver, capsys):
-    mcmc = driver(FNBG(NET, batch_size=10), X, Y, num_chains=2)
+    mcmc = driver(FNBG(NET, batch_size=10), *three_classes(), num_chains=2)
     file = io.BytesIO()
     torch.save(mcmc, file)
     loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
@@ -234,7 +236,7 @@ def test_a_second_ctrl_c_while_the_draws_are_put_away_does_not_lose_them(monkeyp
         hook_fn=stop_at("Sample", 7, KeyboardInterrupt()),
     )  # fmt: skip
     with pytest.warns(UserWarning, match="by Ctrl-C: kept are 8 of 20"):
-        mcmc.run(X, Y)
+        mcmc.run(*three_classes())
     assert sent == [signal.SIG_IGN]
     assert to_arviz(mcmc)["posterior"].sizes["draw"] == 8
     with pytest.raises(KeyboardInterrupt):  # and the next one is heard
@@ -244,10 +246,10 @@ def test_a_second_ctrl_c_while_the_draws_are_put_away_does_not_lose_them(monkeyp
 def test_a_run_in_a_thread_is_a_run():
     """As in a window or a server: signals are the main thread's alone."""
     found = []
-    thread = threading.Thread(target=lambda: found.append(drive(FNBG(NET), X, Y)))
+    thread = threading.Thread(target=lambda: found.append(drive(FNBG(NET), *three_classes())))
     thread.start()
     thread.join(LIMIT)
-    assert same(by_chain(found[0]), by_chain(drive(FNBG(NET), X, Y)))
+    assert same(by_chain(found[0]), by_chain(drive(FNBG(NET), *three_classes())))
 
 
 @pytest.mark.parametrize("error", [StopIteration(), OSError("disk full"), SystemExit(3)])
@@ -261,7 +263,7 @@ def test_whatever_a_hook_raises_arrives_and_leaves_the_draws(method, error):
         pytest.warns(UserWarning, match="stopped by an error: kept are"),
         pytest.raises(type(error)) as caught,
     ):
-        mcmc.run(X, Y)
+        mcmc.run(*three_classes())
     assert str(caught.value) == str(error)
     assert mcmc.num_samples > 0
     assert not mcmc.is_complete

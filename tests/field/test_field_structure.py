@@ -9,10 +9,13 @@ import torch
 from pyro import poutine
 
 from pyro_fnbg import FNBG, BayesianMLP
+from support.data import normal
 from support.drivers import by_chain, drive, each_driver, stock
 from support.statistics import assert_expectation
 
-Y = 2.0 + torch.randn(25, generator=torch.Generator().manual_seed(1))
+
+def responses():
+    return 2.0 + normal(25)
 
 
 def factor_model(y):
@@ -21,9 +24,10 @@ def factor_model(y):
 
 
 def test_a_factor_counts_once():
-    draws = by_chain(drive(FNBG(factor_model), Y, draws=1000, warmup=200))["mean"]
+    y = responses()
+    draws = by_chain(drive(FNBG(factor_model), y, draws=1000, warmup=200))["mean"]
     precision = 25 + 0.01
-    centre = float(Y.sum()) / precision
+    centre = float(y.sum()) / precision
     assert_expectation(draws, centre)
     assert_expectation((draws - centre).square(), 1 / precision)
 
@@ -31,14 +35,14 @@ def test_a_factor_counts_once():
 @each_driver
 def test_batches_of_a_factor_alone_are_refused_with_the_reason(run):
     with pytest.raises(ValueError, match="batch_size.*plate"):
-        run(FNBG(factor_model, batch_size=5), Y)
+        run(FNBG(factor_model, batch_size=5), responses())
 
 
 @each_driver
 @pytest.mark.parametrize("outside", [True, False])
 @pytest.mark.parametrize("checks", [{}, {"validate_args": True}], ids=["plain", "checked"])
 def test_missing_responses_behind_a_mask_have_no_effect(run, outside, checks):
-    y, keep = Y.clone(), torch.arange(25) % 3 > 0
+    y, keep = responses(), torch.arange(25) % 3 > 0
     y[~keep] = math.nan
 
     def model(y, keep):
@@ -68,9 +72,10 @@ def test_missing_responses_of_a_likelihood_made_for_them_have_no_effect(run):
         with pyro.plate("data", len(y)):
             pyro.sample("y", likelihood(mean, 1.0), obs=y)
 
-    holed = Y.masked_fill(missing, math.nan)
+    y = responses()
+    holed = y.masked_fill(missing, math.nan)
     found = run(FNBG(model), holed, dist.NanMaskedNormal, draws=60).get_samples()["mean"]
-    cut = run(FNBG(model), Y[~missing], dist.Normal, draws=60).get_samples()["mean"]
+    cut = run(FNBG(model), y[~missing], dist.Normal, draws=60).get_samples()["mean"]
     assert torch.equal(found, cut)
 
 
@@ -99,7 +104,7 @@ def test_scalars_and_sites_of_one_number_keep_their_shapes(run):
         c = pyro.sample("c", dist.Normal(torch.zeros(1, 1), 1.0).to_event(2))
         pyro.sample("y", dist.Normal(a + b.sum() + c.sum(), 1.0), obs=y)
 
-    samples = run(FNBG(model), Y[0], draws=30).get_samples()
+    samples = run(FNBG(model), responses()[0], draws=30).get_samples()
     shapes = {name: tuple(value.shape) for name, value in samples.items()}
     assert shapes == {"a": (30,), "b": (30, 1), "c": (30, 1, 1)}
     assert all((value != value[0]).any() for value in samples.values())
@@ -113,7 +118,7 @@ def partly_empty(y):
 
 @pytest.mark.parametrize("method", ["vectorized", "processes"])
 def test_a_site_without_coordinates_is_there_and_empty(method):
-    mcmc = drive(FNBG(partly_empty), Y[0], num_chains=2, chain_method=method)
+    mcmc = drive(FNBG(partly_empty), responses()[0], num_chains=2, chain_method=method)
     assert mcmc.get_samples()["a"].shape == (40, 3, 0)
     assert mcmc.get_samples(5)["a"].shape == (5, 3, 0)
     assert by_chain(mcmc)["a"].shape == (2, 20, 3, 0)
@@ -121,7 +126,7 @@ def test_a_site_without_coordinates_is_there_and_empty(method):
 
 
 def test_pyros_driver_keeps_a_site_without_coordinates_by_chain():
-    assert by_chain(stock(FNBG(partly_empty), Y[0]))["a"].shape == (1, 20, 3, 0)
+    assert by_chain(stock(FNBG(partly_empty), responses()[0]))["a"].shape == (1, 20, 3, 0)
 
 
 @each_driver
@@ -131,14 +136,14 @@ def test_a_model_with_nothing_to_sample_is_refused(run):
         pyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
 
     with pytest.raises(ValueError, match="no latent sample site"):
-        run(FNBG(model), Y[0])
+        run(FNBG(model), responses()[0])
 
 
 @each_driver
 def test_a_model_that_masks_hide_altogether_is_refused(run):
     kernel = FNBG(poutine.mask(factor_model, mask=False))
     with pytest.raises(ValueError, match=r"masks hide every site.*\['mean'\]"):
-        run(kernel, Y)
+        run(kernel, responses())
 
 
 @pytest.mark.filterwarnings("ignore:the run was stopped by an error")
@@ -164,7 +169,7 @@ def test_a_shape_that_changes_is_named(run):
         pyro.sample("y", dist.Normal(a, 1.0), obs=y)
 
     with pytest.raises(ValueError, match="the shape of latent site 'b' depends"):
-        run(FNBG(model), Y[0])
+        run(FNBG(model), responses()[0])
 
 
 @each_driver
@@ -180,7 +185,7 @@ def test_derivatives_inside_the_model_leave_no_gradients_in_the_draws(run):
         with pyro.plate("data", len(x)):
             pyro.sample("y", dist.Normal(slope, 0.1), obs=y)
 
-    samples = run(FNBG(model), Y, torch.ones(25)).get_samples()
+    samples = run(FNBG(model), responses(), torch.ones(25)).get_samples()
     assert not samples["w"].requires_grad
     assert (samples["w"] != samples["w"][0]).any(0).all()
 

@@ -143,7 +143,7 @@ def step_network(y):
 MODELS = {
     model.__name__: (model, y)
     for model, y in [
-        (nested_plates, torch.randn(3, 2)),
+        (nested_plates, torch.arange(6.0).sin().reshape(3, 2)),
         (scaled_and_masked, DATA),
         (masked_events, DATA),
         (factor_and_deterministic, DATA),

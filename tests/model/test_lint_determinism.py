@@ -9,7 +9,7 @@ from pyro_fnbg.model.lint.determinism import check_density
 from pyro_fnbg.model.planning import NO_PLATE
 from pyro_fnbg.model.sites import inspect_model
 
-Y = torch.randn(20)
+Y = torch.arange(20.0).sin()
 
 
 def model(y):

@@ -8,7 +8,8 @@ from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.lint.entry import checked_sites
 
 N = 20
-X, Y = torch.randn(N, 3), torch.randn(N)
+X, Y = torch.arange(3.0 * N).sin().reshape(N, 3), torch.arange(1.0 * N).cos()
+CLASSES = torch.arange(N) % 3
 
 
 def observe(fn, value, plate=None, dim=None, mask=True):
@@ -38,7 +39,7 @@ DOUBLED = {
     "plate on the wrong dimension": (dist.Normal(MEAN.squeeze(-1), 1.0), Y, N, -2),
     "column of labels": (
         dist.Categorical(logits=X),
-        torch.randint(0, 3, (N, 1)),
+        CLASSES.unsqueeze(-1),
         N,
         None,
     ),
@@ -63,12 +64,12 @@ SOUND = {
     "multivariate": (dist.MultivariateNormal(X, torch.eye(3)), X + 1, N, None),
     "one-hot": (
         dist.OneHotCategorical(logits=X),
-        torch.eye(3)[torch.randint(0, 3, (N,))],
+        torch.eye(3)[CLASSES],
         N,
         None,
     ),
-    "labels": (dist.Categorical(logits=X), torch.randint(0, 3, (N,)), N, None),
-    "byte labels": (dist.Categorical(logits=X), torch.randint(0, 3, (N,)).byte(), N, None),
+    "labels": (dist.Categorical(logits=X), CLASSES, N, None),
+    "byte labels": (dist.Categorical(logits=X), CLASSES.byte(), N, None),
     "masked distribution": (dist.Normal(X, 1.0).to_event(1).mask(Y > 0), X + 1, N, None),
 }
 

@@ -8,7 +8,7 @@ from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.planning import check_batch_arguments, make_plan
 from pyro_fnbg.model.sites import inspect_model
 
-X, Y = torch.randn(12, 2), torch.randn(12)
+X, Y = torch.arange(24.0).sin().reshape(12, 2), torch.arange(12.0).cos()
 
 
 def model(x, y, subsample_size=None, subsample=None):

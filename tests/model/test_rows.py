@@ -8,7 +8,7 @@ from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.rows import observed_labels, observed_values
 from pyro_fnbg.model.sites import inspect_model
 
-X, Y = torch.randn(12, 2), torch.randn(12)
+X, Y = torch.arange(24.0).sin().reshape(12, 2), torch.arange(12.0).cos()
 
 
 @pytest.mark.parametrize("size", [1, 5, 7])

@@ -211,8 +211,8 @@ def test_points_are_drawn_by_class():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"probabilities": surface()[0]}, r"probabilities must have shape \(sets, draws,"),
-        ({"probabilities": surface() + 1}, "probabilities must lie between 0 and 1"),
+        ({"probabilities": np.zeros((5, 3, 4))}, r"probabilities must have shape \(sets, draws,"),
+        ({"probabilities": np.full((1, 5, 3, 4), 2.0)}, "probabilities must lie between 0 and 1"),
         ({"x_values": np.zeros(3)}, r"x_values must have shape \(4\), got \(3,\)"),
         ({"x_values": X_VALUES[::-1]}, "x_values must be two or more numbers, each larger than"),
         ({"y_values": np.zeros((3, 1))}, r"y_values must have shape \(3\), got \(3, 1\)"),
