@@ -739,9 +739,7 @@ def test_pickling_a_finished_run_does_not_run_its_model(driver, monkeypatch):
     told = kernel.diagnostics()
     monkeypatch.setattr(Closable, "is_open", False)
     for loaded in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel)):
-        assert loaded.diagnostics() == pytest.approx(told, nan_ok=True) or (
-            loaded.diagnostics()["acceptance rate by block"] == told["acceptance rate by block"]
-        )
+        np.testing.assert_equal(loaded.diagnostics(), told)
         assert loaded.target == kernel.target
     assert pickle.loads(pickle.dumps(mcmc)).kernel.engine == kernel.engine
 
