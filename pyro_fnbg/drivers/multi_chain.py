@@ -200,19 +200,28 @@ class MultiChainMCMC:
         reports: dict[int, ChainReport] = {}
         errors: list[BaseException] = []
         task = Task(
-            self.kernel, self._config, self.warmup_steps, self._asked[1], self._save_params,
-            self._hook_fn, self._running,
-        )  # fmt: skip
+            self.kernel,
+            self._config,
+            self.warmup_steps,
+            self._asked[1],
+            self._save_params,
+            self._hook_fn,
+            self._running,
+        )
         with (
             self._keeping(draws, reports.__getitem__),
             self._progress(problem) as progress,
             closing(
                 run_in_processes(
-                    task, keys, self._initial_params, problem.partition.num_blocks,
-                    self._mp_context, progress.show,
+                    task,
+                    keys,
+                    self._initial_params,
+                    problem.partition.num_blocks,
+                    self._mp_context,
+                    progress.show,
                 )
             ) as all_done,
-        ):  # fmt: skip
+        ):
             for done in all_done:
                 draws.put(done.chain, done.values, done.num_draws)
                 reports |= {} if done.report is None else {done.chain: done.report}

@@ -140,9 +140,17 @@ def _begin(net: Net, data: Data, work: Work, position: Array, rows: Array) -> No
     for start in range(0, len(rows), TILE):
         n = min(TILE, len(rows) - start)
         log_likelihood(
-            net.likelihood, work.pre, outputs, start, work.labels, start, scale,
-            net.factor, work.scratch[:n], work.log_lik[start : start + n],
-        )  # fmt: skip
+            net.likelihood,
+            work.pre,
+            outputs,
+            start,
+            work.labels,
+            start,
+            scale,
+            net.factor,
+            work.scratch[:n],
+            work.log_lik[start : start + n],
+        )
     work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
 
 
