@@ -8,10 +8,10 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-__all__ = ["MAX_TRIES", "drawn_again", "is_impossible"]
+__all__ = ["MAX_DRAWS", "drawn_again", "is_impossible"]
 
 # Draws from the prior, at most, until the model can be evaluated at one
-MAX_TRIES = 20
+MAX_DRAWS = 20
 # A matrix that is no covariance or is singular, or a factorisation that does not converge. Pyro's
 # HMC and NUTS give probability zero where torch raises so; NumPy's is that of models in NumPy.
 _LINEAR_ALGEBRA = (torch.linalg.LinAlgError, np.linalg.LinAlgError)  # type: ignore[attr-defined]
@@ -47,16 +47,16 @@ def drawn_again(run: Callable[[], Result]) -> Result:
         Exception: The model's own error, if it is none of those, or if no try is possible.
     """
     words = ""
-    for number in range(1, MAX_TRIES + 1):
+    for number in range(1, MAX_DRAWS + 1):
         try:
             return run()
         except Exception as error:
             is_same = str(error) == words and not isinstance(error, _LINEAR_ALGEBRA)
             if is_same or not is_impossible(error):
                 raise
-            if number == MAX_TRIES:
+            if number == MAX_DRAWS:
                 error.add_note(
-                    f"so it was at each of {MAX_TRIES} draws of the latent sites from their prior"
+                    f"so it was at each of {MAX_DRAWS} draws of the latent sites from their prior"
                 )
                 raise
             words = str(error)

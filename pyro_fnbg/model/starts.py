@@ -12,11 +12,14 @@ from torch import Tensor
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.model.impossible import MAX_TRIES, is_impossible
+from pyro_fnbg.model.impossible import is_impossible
 from pyro_fnbg.model.sites import ModelSites, PlateRows
 from pyro_fnbg.model.supports import is_off_interval, sampled_support
 
 __all__ = ["check_mapping", "drawn_position", "given_position", "params_by_chain"]
+
+# Positions that are drawn, at most, until one has a finite log density
+MAX_TRIES = 100
 
 
 def params_by_chain(

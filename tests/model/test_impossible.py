@@ -7,7 +7,7 @@ from pyro import poutine
 
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
-from pyro_fnbg.model.impossible import MAX_TRIES, drawn_again, is_impossible
+from pyro_fnbg.model.impossible import MAX_DRAWS, drawn_again, is_impossible
 from pyro_fnbg.model.lint.determinism import check_density
 from pyro_fnbg.model.planning import NO_PLATE
 from pyro_fnbg.model.sites import PlateRows, inspect_model, prior_draws
@@ -87,11 +87,11 @@ def test_draws_are_made_again_until_one_is_possible():
     assert drawn_again(run) == 5
     with pytest.raises(torch.linalg.LinAlgError) as caught:
         drawn_again(lambda: runs.append(0) or torch.linalg.cholesky(BAD))
-    assert len(runs) == 6 + MAX_TRIES
-    assert f"at each of {MAX_TRIES} draws" in caught.value.__notes__[0]
+    assert len(runs) == 6 + MAX_DRAWS
+    assert f"at each of {MAX_DRAWS} draws" in caught.value.__notes__[0]
     with pytest.raises(KeyError):
         drawn_again(lambda: runs.append(0) or {}["w"])
-    assert len(runs) == 7 + MAX_TRIES
+    assert len(runs) == 7 + MAX_DRAWS
 
 
 def correlated(y):
