@@ -804,15 +804,15 @@ _IN_FUSED = [
     _in_fused(
         "likelihood-factor-dropped",
         "layers",
-        "observation_scale(net, position), net.factor,",
-        "observation_scale(net, position), 1.0,",
+        "        net.factor,\n",
+        "        1.0,\n",
         "scale",
     ),
     _in_fused(
         "likelihood-factor-dropped-at-the-start",
         "compiled",
-        "net.factor, work.scratch[:n], work.log_lik",
-        "1.0, work.scratch[:n], work.log_lik",
+        "            net.factor,\n",
+        "            1.0,\n",
         "scale",
     ),
     _in_fused(
