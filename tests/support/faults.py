@@ -910,7 +910,7 @@ _IN_PCN = [
     _in_fused(
         "pcn-lets-the-prior-decide-too",
         "compiled",
-        "if not net.is_pcn[block]:",
+        "if not is_pcn:",
         "if net.block_layers[block] >= 0:",
         _JUDGED.format("fused"),
     ),
@@ -931,7 +931,7 @@ _IN_PCN = [
     _in_fused(
         "pcn-steps-by-the-walks-scale",
         "moves",
-        "step = scale * net.prior_scales[at] * noise.z[k, at] - pull * away",
+        "step = scale * moves.prior_scales[at] * noise.z[k, at] - pull * away",
         "step = noise.scales[block] * noise.z[k, at] - pull * away",
         _PCN + "test_fast_engines_take_the_decisions_of_the_trace_engine[mixed-fused]",
     ),

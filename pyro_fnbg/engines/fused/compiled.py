@@ -26,6 +26,7 @@ from pyro_fnbg.engines.fused.memory import (
     PRE,
     TILE,
     Data,
+    MoveData,
     Net,
     Noise,
     Results,
@@ -78,7 +79,14 @@ def _log_prior(net: Net, at: int, value: float) -> float:
 
 @compiled()
 def _block_step(
-    net: Net, data: Data, work: Work, position: Array, rows: Array, block: int, log_u: float
+    net: Net,
+    data: Data,
+    work: Work,
+    position: Array,
+    rows: Array,
+    block: int,
+    log_u: float,
+    is_pcn: bool,
 ) -> tuple[float, bool, int]:
     """Propose to move one block, and keep the candidate or leave everything as it was."""
     coordinates = range(net.block_starts[block], net.block_starts[block + 1])
@@ -88,7 +96,7 @@ def _block_step(
         work.kept[c] = position[at]
         work.candidate[c] = position[at] + work.increments[c]
         # What PCN would take out of the ratio does not enter it
-        if not net.is_pcn[block]:
+        if not is_pcn:
             log_prior += _log_prior(net, at, np.float64(work.kept[c]))
             new_log_prior += _log_prior(net, at, np.float64(work.candidate[c]))
     is_one_node = net.block_nodes[block] >= 0
@@ -164,17 +172,30 @@ def _cached_by(sources: str) -> Callable[..., None]:
     @kept_on_disk
     @compiled(nogil=True, no_cpython_wrapper=False)
     def run_sweeps(
-        net: Net, data: Data, work: Work, position: Array, noise: Noise, results: Results
+        net: Net,
+        moves: MoveData,
+        data: Data,
+        work: Work,
+        position: Array,
+        noise: Noise,
+        results: Results,
     ) -> None:
         sources  # noqa: B018
         num_blocks = len(net.block_layers)
         for k in range(len(noise.z)):
             rows = noise.rows[k % len(noise.rows)]
-            displace(net, work, position, noise, k)
+            displace(net, moves, work, position, noise, k)
             _begin(net, data, work, position, rows)
             for block in range(num_blocks):
                 log_ratio, accepted, count = _block_step(
-                    net, data, work, position, rows, block, noise.log_u[k, block]
+                    net,
+                    data,
+                    work,
+                    position,
+                    rows,
+                    block,
+                    noise.log_u[k, block],
+                    moves.is_pcn[block],
                 )
                 results.log_ratios[k, block] = log_ratio
                 results.accepted[k, block] = accepted

@@ -16,7 +16,15 @@ from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.fused.compiled import run_sweeps
-from pyro_fnbg.engines.fused.memory import Noise, Results, Work, make_data, make_net, make_work
+from pyro_fnbg.engines.fused.memory import (
+    Noise,
+    Results,
+    Work,
+    make_data,
+    make_moves,
+    make_net,
+    make_work,
+)
 from pyro_fnbg.engines.fused.moves import COMPILED_MOVES, pack, unpack
 from pyro_fnbg.engines.network import Network, NotFeedforward
 
@@ -53,7 +61,8 @@ class FusedEngine(Engine):
         if inputs.device.type != "cpu":
             raise NotFeedforward(f"its data are on {inputs.device}, not on the CPU")
         dtype = inputs.dtype
-        self._net = make_net(network, partition, moves)
+        self._net = make_net(network, partition)
+        self._move_data = make_moves(network, moves)
         self._data = make_data(network)
         self._moves, self._targets = moves, moves.targets.numpy()
         self._works: list[Work] = []
@@ -110,7 +119,9 @@ class FusedEngine(Engine):
                 position = positions[chain].numpy().copy()
                 chain_results = Results(*(values[chain] for values in results))
                 # The compiled code lets go of Python's lock
-                run_sweeps(self._net, self._data, work, position, noise, chain_results)
+                run_sweeps(
+                    self._net, self._move_data, self._data, work, position, noise, chain_results
+                )
         self.moved_rows = torch.from_numpy(results.moved_rows)
         learnt = torch.from_numpy(scales[:, None] if gains is None else results.scales)
         return Record(

@@ -25,11 +25,13 @@ __all__ = [
     "PRE",
     "TILE",
     "Data",
+    "MoveData",
     "Noise",
     "Net",
     "Results",
     "Work",
     "make_data",
+    "make_moves",
     "make_net",
     "make_work",
 ]
@@ -59,11 +61,7 @@ class Net(NamedTuple):
     fixed_scale: float
     scale_coordinate: int  # -1 where the observation scale is fixed
     scale_prior: Array  # coefficients, see _scale_log_prior
-    is_pcn: Array  # (B,) whether a block's move is PCN; else it is the walk
-    block_spreads: Array  # (B,) what PCN measures its proposal scales by
-    max_odds: float  # the most of that, see PCN
     prior_locs: Array  # (P,)
-    prior_scales: Array  # (P,)
     half_precisions: Array  # (P,) 1 / (2 variance)
     log_constant: float  # what the log density has besides
     unnoticed: float  # share of a number whose addition to it is lost in rounding
@@ -78,6 +76,15 @@ class Net(NamedTuple):
     piece_sizes: Array  # (pieces,) number of weights
     piece_biases: Array  # (pieces,) the bias, into coordinates, or -1
     counting: Array  # (widest,) 0, 1, 2, ...
+
+
+class MoveData(NamedTuple):
+    """Say how the blocks move. Apart from the net: every field of that costs each call time."""
+
+    is_pcn: Array  # (B,) whether a block's move is PCN; else it is the walk
+    block_spreads: Array  # (B,) what PCN measures its proposal scales by
+    prior_scales: Array  # (P,)
+    max_odds: float  # a proposal scale over its spread, at most
 
 
 class Data(NamedTuple):
@@ -135,7 +142,7 @@ class Results(NamedTuple):
     moved_rows: Array  # (K, B) rows on which a candidate was followed up the layers
 
 
-def make_net(network: Network, partition: Partition, moves: JointMoves) -> Net:
+def make_net(network: Network, partition: Partition) -> Net:
     """Turn network and blocks into the arrays that the compiled sweep reads."""
     architecture, priors = network.architecture, network.priors
     widths = architecture.widths
@@ -162,11 +169,6 @@ def make_net(network: Network, partition: Partition, moves: JointMoves) -> Net:
         coordinates += index
         starts.append(len(coordinates))
         piece_starts.append(len(pieces))
-    is_pcn, spreads = np.zeros(len(layers), np.bool_), np.ones(len(layers))
-    for move in moves.moves:
-        if isinstance(move, PCN):
-            own = move.blocks.numpy()
-            is_pcn[own], spreads[own] = True, move.block_spreads.numpy()
     piece_columns = np.array(pieces, dtype=np.int64).reshape(-1, 4).T.copy()
     return Net(
         widths=np.array(widths),
@@ -181,11 +183,7 @@ def make_net(network: Network, partition: Partition, moves: JointMoves) -> Net:
         fixed_scale=architecture.fixed_scale,
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
         scale_prior=scale_prior,
-        is_pcn=is_pcn,
-        block_spreads=spreads,
-        max_odds=MAX_ODDS,
         prior_locs=priors.locs.numpy(),
-        prior_scales=priors.scales.numpy(),
         half_precisions=(0.5 / priors.scales.square()).numpy(),
         log_constant=scale_constant + float(priors.log_constant),
         unnoticed=dtype.type(np.finfo(dtype).eps / 8),
@@ -201,6 +199,16 @@ def make_net(network: Network, partition: Partition, moves: JointMoves) -> Net:
         piece_biases=piece_columns[3],
         counting=np.arange(max(widths)),
     )
+
+
+def make_moves(network: Network, moves: JointMoves) -> MoveData:
+    """Turn the blocks' moves into arrays."""
+    is_pcn, spreads = np.zeros(len(moves.of_block), np.bool_), np.ones(len(moves.of_block))
+    for move in moves.moves:
+        if isinstance(move, PCN):
+            own = move.blocks.numpy()
+            is_pcn[own], spreads[own] = True, move.block_spreads.numpy()
+    return MoveData(is_pcn, spreads, network.priors.scales.numpy(), MAX_ODDS)
 
 
 def _scale_prior(prior: Distribution | None) -> tuple[NDArray[np.float64], float]:

@@ -15,7 +15,7 @@ from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import ScaleState, Walk
 from pyro_fnbg.engines.fused.elementwise import compiled
-from pyro_fnbg.engines.fused.memory import Net, Noise, Work
+from pyro_fnbg.engines.fused.memory import MoveData, Net, Noise, Work
 
 __all__ = ["COMPILED_MOVES", "displace", "learn", "pack", "unpack"]
 
@@ -27,20 +27,20 @@ Array = NDArray[Any]
 
 # Without fused multiply-adds, so that every engine proposes the same candidates, bit for bit
 @compiled(fastmath=False)
-def displace(net: Net, work: Work, position: Array, noise: Noise, k: int) -> None:
+def displace(net: Net, moves: MoveData, work: Work, position: Array, noise: Noise, k: int) -> None:
     """Find where sweep ``k`` would move each coordinate; see ``PCN.displace``."""
     for block in range(len(net.block_layers)):
         scale, pull = noise.scales[block], 0.0
-        if net.is_pcn[block]:
-            odds = min(scale / net.block_spreads[block], net.max_odds)
+        if moves.is_pcn[block]:
+            odds = min(scale / moves.block_spreads[block], moves.max_odds)
             rho = 1.0 / math.sqrt(1.0 + odds * odds)
             scale, pull = odds * rho, (odds * rho) * (odds * rho) / (1.0 + rho)
         for c in range(net.block_starts[block], net.block_starts[block + 1]):
             at = net.coordinates[c]
             step = scale * noise.z[k, at]
-            if net.is_pcn[block]:
+            if moves.is_pcn[block]:
                 away = np.float64(position[at]) - net.prior_locs[at]
-                step = scale * net.prior_scales[at] * noise.z[k, at] - pull * away
+                step = scale * moves.prior_scales[at] * noise.z[k, at] - pull * away
             work.increments[c] = step
 
 
