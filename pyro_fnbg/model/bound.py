@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyro import poutine
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_fnbg.model.impossible import drawn_again
 
@@ -63,7 +63,10 @@ class BoundModel:
     def named_arguments(self) -> dict[str, Any]:
         """Give every argument its name; those that the model does not take have numbers."""
         try:
-            call = inspect.signature(self.model).bind_partial(*self.args, **self.kwargs)
+            # A module's call takes anything, and hands it to forward
+            model = self.model
+            called: Model = model.forward if isinstance(model, nn.Module) else model
+            call = inspect.signature(called).bind_partial(*self.args, **self.kwargs)
         except (TypeError, ValueError):
             numbered = {f"number {place}": value for place, value in enumerate(self.args, 1)}
             return numbered | dict(self.kwargs)

@@ -35,3 +35,11 @@ def test_arguments_are_described_by_type_and_shape():
     bound = BoundModel(model, (torch.zeros(3, 2), torch.zeros(1).numpy()), {"scale": "one"})
     expected = "x: tensor of shape (3, 2) and type torch.float32, y: ndarray of shape (1,), "
     assert bound.described() == expected + "scale: str"
+
+
+def test_the_arguments_of_a_module_have_the_names_of_its_forward():
+    class Net(torch.nn.Module):
+        def forward(self, x, y=None):
+            return x
+
+    assert set(BoundModel(Net(), (torch.ones(2), torch.ones(2))).named_arguments()) == {"x", "y"}
