@@ -12,6 +12,7 @@ from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from support.data import three_classes
+from support.errors import OpenError, SensorError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
@@ -174,21 +175,6 @@ def test_a_forked_worker_has_what_cannot_be_pickled(driver, tmp_path):
 
 
 # --- Errors in a worker ---------------------------------------------------------------------------
-
-
-class SensorError(Exception):
-    """Cannot be put together again from its text."""
-
-    def __init__(self, sensor, code):
-        super().__init__(f"sensor {sensor} says {code}")
-
-
-class OpenError(Exception):
-    """Cannot be pickled at all."""
-
-    def __init__(self, text):
-        super().__init__(text)
-        self.retry = lambda: None
 
 
 def failing(error, after=300):

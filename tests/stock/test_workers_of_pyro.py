@@ -11,21 +11,7 @@ from pyro_fnbg import FNBG
 from pyro_fnbg.chains.pickling import picklable_error
 from pyro_fnbg.stock import workers
 from pyro_fnbg.stock.workers import raising_picklable_errors
-
-
-class SensorError(Exception):
-    """Cannot be put together again from its text."""
-
-    def __init__(self, sensor, code):
-        super().__init__(f"sensor {sensor} says {code}")
-
-
-class OpenError(Exception):
-    """Cannot be pickled at all."""
-
-    def __init__(self, text):
-        super().__init__(text)
-        self.retry = lambda: None
+from support.errors import OpenError, SensorError
 
 
 def test_errors_that_survive_a_pickle_stay_as_they_are():
