@@ -201,7 +201,7 @@ class FNBG(MCMCKernel):
             self._spawned += 1
         elif self._run is not None:
             told, chain = self._told, self.state
-            if told is None or told.num_draws != chain.draw_tally.sweeps // self.problem.thin:
+            if told is None or told.num_draws != self.problem.num_draws(chain):
                 told = report(self.problem, chain, self._statistics, measure_noise=False)
             state["_loaded"] = Loaded(self.partition, told)
         return state
@@ -331,7 +331,7 @@ class FNBG(MCMCKernel):
         if ahead is None or not goes_on or ahead.is_used_up:
             problem, chain = self._running()
             if not goes_on:
-                self._statistics.keep_first(chain.draw_tally.sweeps // problem.thin)
+                self._statistics.keep_first(problem.num_draws(chain))
                 self._pace = new_pace()
             chain = replace(chain, position=problem.sites.layout.flatten(params))
             self._ahead = ahead = look_ahead(problem, chain, self._statistics, self._pace)

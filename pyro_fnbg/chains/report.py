@@ -207,7 +207,7 @@ def report(
         non_finite=chain.draw_tally.non_finite.numpy(),
         log_ratio_sd=None if noise is None else noise.log_ratio_sd.numpy(),
         reversed_share=None if noise is None else noise.reversed_share.numpy(),
-        statistics=statistics.arrays(chain.draw_tally.sweeps // problem.thin),
+        statistics=statistics.arrays(problem.num_draws(chain)),
     )
 
 

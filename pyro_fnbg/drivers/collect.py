@@ -62,7 +62,7 @@ class Collector:
             self._kernel.show(Run(problem, chain), self.statistics[piece.number])
             in_warmup = problem.is_warming_up(before)
             stage = "Warmup" if in_warmup else "Sample"
-            number = before.sweeps if in_warmup else before.draw_tally.sweeps // problem.thin
+            number = before.sweeps if in_warmup else problem.num_draws(before)
             params = problem.sites.layout.unflatten(chain.position.clone())
             self._hook_fn(self._kernel, params, stage + self._suffixes[piece.number], number)
 

@@ -72,6 +72,10 @@ class Problem:
         """Return how many sweeps a chain's next draw takes, or its next step of the warmup."""
         return 1 if self.is_warming_up(chain) else self.thin
 
+    def num_draws(self, chain: ChainState) -> int:
+        """Return how many draws a chain has made."""
+        return chain.draw_tally.sweeps // self.thin
+
 
 class SweepInputs(NamedTuple):
     """Hold all that K sweeps of C chains start from.

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Independent, Normal
+from torch.distributions import Normal
 
 from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.priors import NormalPriors
 from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.supports import without_events
 
 __all__ = ["NotNormal", "is_one", "normal_prior", "normal_priors", "sample_sites"]
 
@@ -60,9 +61,7 @@ def normal_priors(bound: BoundModel, layout: Layout) -> NormalPriors:
 
 
 def _parameters(name: str, site: Any) -> tuple[Tensor, Tensor]:
-    fn = site["fn"]
-    while isinstance(fn, Independent):
-        fn = fn.base_dist
+    fn = without_events(site["fn"])
     if not isinstance(fn, Normal):
         raise NotNormal(f"the prior of {name!r} is no independent Normal: {fn}")
     if site["mask"] is not None or not is_one(site["scale"]):

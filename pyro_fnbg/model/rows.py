@@ -18,13 +18,10 @@ __all__ = ["all_rows", "observed_in_plate", "observed_labels", "observed_values"
 
 def observed_in_plate(trace: Any, plate: str | None) -> Iterator[tuple[str, Any, int]]:
     """Yield the observed sites in a plate of a trace: name, site and the plate's dimension."""
-    for name, site in trace.nodes.items():
-        if site["type"] == "sample" and site["is_observed"]:
-            if site["infer"].get("_deterministic"):
-                continue
-            for frame in site["cond_indep_stack"]:
-                if frame.name == plate:
-                    yield name, site, frame.dim
+    for name, site in _observed(trace):
+        for frame in site["cond_indep_stack"]:
+            if frame.name == plate:
+                yield name, site, frame.dim
 
 
 def all_rows(
@@ -96,9 +93,14 @@ def _data(trace: Any) -> dict[str, Tensor]:
     """Find the data among the sites: neither factors nor values that the model computed."""
     return {
         name: torch.as_tensor(site["value"])
-        for name, site in trace.nodes.items()
-        if site["type"] == "sample"
-        and site["is_observed"]
-        and not site["infer"].get("_deterministic")
-        and not isinstance(site["fn"], dist.Unit)
+        for name, site in _observed(trace)
+        if not isinstance(site["fn"], dist.Unit)
     }
+
+
+def _observed(trace: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the observed sites of a trace, but for values that the model computed."""
+    for name, site in trace.nodes.items():
+        is_observed = site["type"] == "sample" and site["is_observed"]
+        if is_observed and not site["infer"].get("_deterministic"):
+            yield name, site

@@ -24,6 +24,7 @@ __all__ = [
     "sampled_support",
     "within_support",
     "without_checks",
+    "without_events",
 ]
 
 # Their densities are periodic on the whole real line, while they draw angles: as densities of a
@@ -46,7 +47,7 @@ class KnownSupport(NamedTuple):
 
     def is_that_of(self, fn: Any) -> bool:
         """Whether another run's distribution has the same support."""
-        if self.fixed_by is not None and type(_without_events(fn)) is self.fixed_by:
+        if self.fixed_by is not None and type(without_events(fn)) is self.fixed_by:
             return True
         return _are_same(fn.support, self.constraint)
 
@@ -58,7 +59,7 @@ class KnownSupport(NamedTuple):
 
 def known_support(fn: Any) -> KnownSupport:
     """Take down the support of a site's distribution."""
-    base = type(_without_events(fn))
+    base = type(without_events(fn))
     declared = getattr(base, "support", None)
     if isinstance(declared, constraints.Constraint) and not constraints.is_dependent(declared):
         return KnownSupport(base, fn.support)
@@ -178,7 +179,8 @@ def is_point_mass(fn: Any) -> bool:
     return isinstance(_without_wrappers(fn), dist.Delta)
 
 
-def _without_events(fn: Any) -> Any:
+def without_events(fn: Any) -> Any:
+    """Return the distribution of single events that ``to_event`` made one of."""
     while isinstance(fn, Independent):
         fn = fn.base_dist
     return fn

@@ -17,7 +17,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["import_arviz", "site_estimates", "summary_table"]
+__all__ = ["has_arviz_1", "import_arviz", "site_estimates", "summary_table"]
 
 # ArviZ's estimators need several times the memory of what they are given: they get at most so many
 # numbers at a time
@@ -32,6 +32,11 @@ def import_arviz() -> Any:
         warnings.simplefilter("ignore", FutureWarning)
         import arviz
     return arviz
+
+
+def has_arviz_1() -> bool:
+    """Whether the installed ArviZ is of version 1 or later, told without importing it."""
+    return int(version("arviz").partition(".")[0]) >= 1
 
 
 def site_estimates(draws: Tensor) -> dict[str, Tensor]:
@@ -72,8 +77,7 @@ def summary_table(samples: Mapping[str, Tensor], prob: float) -> pd.DataFrame:
     import pandas as pd
 
     arviz = import_arviz()
-    is_new = int(version("arviz").partition(".")[0]) >= 1
-    options = {"ci_prob": prob} if is_new else {"hdi_prob": prob}
+    options = {"ci_prob": prob} if has_arviz_1() else {"hdi_prob": prob}
     tables = []
     for name, draws in samples.items():
         for first, columns in _chunks(draws):

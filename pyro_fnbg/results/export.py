@@ -22,7 +22,7 @@ from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import DataPlate, seeded
 from pyro_fnbg.results.datasets import check_known, dataset
-from pyro_fnbg.results.estimates import import_arviz
+from pyro_fnbg.results.estimates import has_arviz_1, import_arviz
 from pyro_fnbg.stock.finished import bound_model, diagnostics_by_chain
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, NDArray[
 
 def _assemble(groups: dict[str, Any], attributes: dict[str, Any]) -> Any:
     """Put the groups into what the installed ArviZ works on."""
-    if int(version("arviz").partition(".")[0]) >= 1:
+    if has_arviz_1():
         import xarray as xr
 
         return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **groups})

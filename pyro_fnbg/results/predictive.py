@@ -11,9 +11,10 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Independent
+from torch.distributions import Bernoulli, Categorical
 
 from pyro_fnbg.core.checks import shown
+from pyro_fnbg.model.supports import without_events
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.networks.statement import Feedforward, NotFeedforward
@@ -42,7 +43,8 @@ def marginal_predictive(
         model: Any Pyro model that can be called as `model(x)` and samples one Bernoulli or
             Categorical response for each row. One that states its network by a method
             `feedforward`, as `BayesianMLP` does, is evaluated for many draws at a time; its
-            statement is compared with the model itself at the first draw.
+            statement is compared with the model itself first: at ten draws, or at one of a
+            `BayesianMLP`.
         samples: Draws by site name, as from `MCMC.get_samples()`: every latent site of the model
             and no other, each of shape (draws, ...).
         x: Inputs, rows first.
@@ -287,8 +289,7 @@ def _check_dtypes(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> No
 
 
 def _class_probabilities(name: str, distribution: object, num_rows: int) -> Tensor:
-    while isinstance(distribution, Independent):
-        distribution = distribution.base_dist
+    distribution = without_events(distribution)
     if not isinstance(distribution, (Bernoulli, Categorical)):
         raise ValueError(
             f"the response must be Bernoulli or Categorical; site {name!r} is {distribution}"
