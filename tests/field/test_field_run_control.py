@@ -170,14 +170,21 @@ def test_one_driver_run_again_maps_its_draws_to_the_new_runs_support(is_loaded):
     assert mcmc.get_samples()["z"].max() > 50
 
 
-def test_one_driver_run_again_in_workers_refuses_another_support(monkeypatch):
-    """Pyro would map by the first run's: nothing in its process knows the second."""
+def test_one_kernel_run_again_in_workers_refuses_another_support(monkeypatch):
+    """Pyro would map by the first run's: nothing in its process knows the second.
+
+    Each run has an ``MCMC`` of its own: Pyro's may wait for ever in a second run in workers.
+    """
     monkeypatch.setattr(api.mp, "cpu_count", lambda: 8)
-    mcmc = MCMC(FNBG(bounded), 20, warmup_steps=10, num_chains=2, disable_progbar=True)
-    mcmc.run(torch.tensor(1.0))
-    mcmc.run(torch.tensor(1.0))
+    kernel = FNBG(bounded)
+
+    def run(top):
+        MCMC(kernel, 20, warmup_steps=10, num_chains=2, disable_progbar=True).run(top)
+
+    run(torch.tensor(1.0))
+    run(torch.tensor(1.0))
     with pytest.raises(ValueError, match=r"supports of latent sites 'z' .*make a new kernel and"):
-        mcmc.run(torch.tensor(100.0))
+        run(torch.tensor(100.0))
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
