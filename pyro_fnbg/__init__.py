@@ -10,8 +10,8 @@ from pyro_fnbg.drivers.multi_chain import MultiChainMCMC
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.networks.statement import Feedforward
+from pyro_fnbg.prediction.predictive import marginal_predictive, predictive_probabilities
 from pyro_fnbg.results.export import to_arviz
-from pyro_fnbg.results.predictive import marginal_predictive, predictive_probabilities
 
 __all__ = [
     "FNBG",

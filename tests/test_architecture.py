@@ -16,6 +16,7 @@ ROOMS = (
     "data",
     "plots",
     "model",
+    "prediction",
     "engines",
     "config",
     "chains",
@@ -23,6 +24,7 @@ ROOMS = (
     "kernel",
     "results",
     "drivers",
+    "estimators",
 )
 WITHOUT_PYRO = ("core", "data", "plots")
 MAX_LINES = 400

@@ -6,11 +6,11 @@ import pytest
 import torch
 from pyro.nn import PyroModule, PyroSample
 
-import pyro_fnbg.results.predictive
+import pyro_fnbg.prediction.predictive
 from pyro_fnbg import Feedforward
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.mlp import BayesianMLP
-from pyro_fnbg.results.predictive import marginal_predictive, predictive_probabilities
+from pyro_fnbg.prediction.predictive import marginal_predictive, predictive_probabilities
 
 INPUTS = torch.tensor([[0.3, -1.2], [2.0, 0.1], [-0.7, 0.9]])
 BINARY = BayesianMLP([2, 3, 1], likelihood="bernoulli")
@@ -56,7 +56,7 @@ def test_probabilities_by_hand(model, disguise):
 def test_result_does_not_depend_on_the_chunks(limit, monkeypatch):
     samples = samples_of(CLASSES)
     expected = probabilities_by_hand(CLASSES, samples, INPUTS)
-    monkeypatch.setattr(pyro_fnbg.results.predictive, "_MAX_CHUNK_ELEMENTS", limit)
+    monkeypatch.setattr(pyro_fnbg.prediction.predictive, "_MAX_CHUNK_ELEMENTS", limit)
     torch.testing.assert_close(predictive_probabilities(CLASSES, samples, INPUTS), expected)
     torch.testing.assert_close(marginal_predictive(CLASSES, samples, INPUTS), expected.mean(0))
 
@@ -70,7 +70,7 @@ def test_draws_are_evaluated_in_chunks_of_bounded_size(monkeypatch):
         sizes.append(outputs.numel())
         return outputs
 
-    monkeypatch.setattr(pyro_fnbg.results.predictive, "_MAX_CHUNK_ELEMENTS", 40)
+    monkeypatch.setattr(pyro_fnbg.prediction.predictive, "_MAX_CHUNK_ELEMENTS", 40)
     monkeypatch.setattr(Architecture, "forward", counted)
     marginal_predictive(CLASSES, samples_of(CLASSES), INPUTS)
     assert max(sizes) == 36  # three draws of three rows and four classes

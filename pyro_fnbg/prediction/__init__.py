@@ -1,0 +1,1 @@
+"""Predictions from posterior draws: distributions of responses, their uncertainty and scores."""

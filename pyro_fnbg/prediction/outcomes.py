@@ -1,0 +1,140 @@
+"""What a prediction of rows is: a distribution over classes, or over numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pyro_fnbg.core.checks import check_count
+
+__all__ = ["ClassPrediction", "NumberPrediction"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPrediction:
+    """Hold the predictive distribution of each row over classes, averaged over draws.
+
+    The average is exact given the draws. Entropies are in nats.
+
+    Attributes:
+        probabilities: Shape ``(rows, classes)``; P(0) and P(1) for a Bernoulli response.
+        expected_entropy: Entropy of the probabilities of one draw, averaged over draws: shape
+            ``(rows,)``. What is left of the uncertainty if the network were known.
+        num_draws: Number of draws averaged over.
+        temperature: What the logarithms of the averaged probabilities were divided by: 1 unless
+            one was fitted.
+
+    Example:
+        >>> p = ClassPrediction(torch.tensor([[0.5, 0.5]]), torch.tensor([0.0]), num_draws=2)
+        >>> p.entropy, p.mutual_information  # one draw says class 0 for sure, the other class 1
+        (tensor([0.6931]), tensor([0.6931]))
+    """
+
+    probabilities: Tensor
+    expected_entropy: Tensor
+    num_draws: int
+    temperature: float = 1.0
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable class of each row, shape ``(rows,)``."""
+        return self.probabilities.argmax(-1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """The probability of the most probable class, shape ``(rows,)``."""
+        return self.probabilities.amax(-1)
+
+    @property
+    def entropy(self) -> Tensor:
+        """Entropy of the averaged probabilities: the whole uncertainty, shape ``(rows,)``."""
+        entropies: Tensor = torch.special.entr(self.probabilities)
+        return entropies.sum(-1)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """What a label would tell of the network: entropy less its expectation, ``(rows,)``.
+
+        It is large where draws are sure of different classes (Houlsby and others, 2011, "Bayesian
+        active learning for classification and preference learning").
+        """
+        return (self.entropy - self.expected_entropy).clamp_min(0.0)
+
+    def top(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return the most probable classes of each row and their probabilities.
+
+        Args:
+            count: How many, from 1 to the number of classes.
+
+        Returns:
+            Classes and probabilities, both ``(rows, count)``, the most probable class first.
+        """
+        check_count("count", count, 1, self.probabilities.shape[-1])
+        found = self.probabilities.topk(count, dim=-1)
+        return found.indices, found.values
+
+
+@dataclass(frozen=True, eq=False)
+class NumberPrediction:
+    """Hold the predictive distribution of each row's numbers or counts: a mixture over draws.
+
+    Means and variances are exact given the draws. So are quantiles of a Normal response; those of
+    others are of one response drawn for each draw, which is said in ``has_exact_quantiles``.
+    Shapes are ``(rows,)``, or ``(rows, outputs)`` where each row has several numbers.
+
+    Attributes:
+        mean: Of the mixture.
+        data_variance: Variance of the response under one draw, averaged over draws: noise of the
+            data.
+        network_variance: Variance over draws of the mean response: what is not known of the
+            network.
+        quantiles: By their level, each of the mean's shape.
+        has_exact_quantiles: Whether they are those of the mixture itself.
+        num_draws: Number of draws.
+        log_density: Of the observed numbers under the mixture, shape ``(rows,)``, jointly over
+            outputs; None if none were given.
+
+    Example:
+        >>> p = NumberPrediction(torch.zeros(1), torch.ones(1), torch.ones(1) * 3, num_draws=9)
+        >>> p.scale
+        tensor([2.])
+    """
+
+    mean: Tensor
+    data_variance: Tensor
+    network_variance: Tensor
+    num_draws: int
+    quantiles: Mapping[float, Tensor] = field(default_factory=dict)
+    has_exact_quantiles: bool = True
+    log_density: Tensor | None = None
+
+    @property
+    def variance(self) -> Tensor:
+        """Of the mixture: that of the data and that of the network together."""
+        return self.data_variance + self.network_variance
+
+    @property
+    def scale(self) -> Tensor:
+        """Standard deviation of the mixture."""
+        return self.variance.sqrt()
+
+    def interval(self, probability: float) -> tuple[Tensor, Tensor]:
+        """Return the central interval of a probability, between two of the quantiles.
+
+        Raises:
+            KeyError: If the prediction was made without them; names the levels that it has.
+        """
+        levels = [(1 - probability) / 2, (1 + probability) / 2]
+        lower, upper = (
+            next((self.quantiles[one] for one in self.quantiles if abs(one - level) < 1e-9), None)
+            for level in levels
+        )
+        if lower is None or upper is None:
+            raise KeyError(
+                f"an interval of probability {probability} needs the quantiles {levels}; this "
+                f"prediction has {list(self.quantiles)}: pass quantiles= to predict"
+            )
+        return lower, upper
