@@ -25,6 +25,7 @@ __all__ = [
     "within_support",
     "without_checks",
     "without_events",
+    "without_wrappers",
 ]
 
 # Their densities are periodic on the whole real line, while they draw angles: as densities of a
@@ -75,7 +76,7 @@ def sampled_support(fn: Any) -> Any:
     Angles are sampled in (-pi, pi), a mixture where its components are, and an interval without an
     upper end is everything above the lower.
     """
-    base = _without_wrappers(fn)
+    base = without_wrappers(fn)
     if isinstance(base, _PERIODIC):
         support: Any = _ANGLES
     elif isinstance(base, torch.distributions.MixtureSameFamily):
@@ -176,7 +177,7 @@ def is_real_space(support: Any) -> bool:
 
 def is_point_mass(fn: Any) -> bool:
     """Whether a distribution has all its mass on one value."""
-    return isinstance(_without_wrappers(fn), dist.Delta)
+    return isinstance(without_wrappers(fn), dist.Delta)
 
 
 def without_events(fn: Any) -> Any:
@@ -186,7 +187,8 @@ def without_events(fn: Any) -> Any:
     return fn
 
 
-def _without_wrappers(fn: Any) -> Any:
+def without_wrappers(fn: Any) -> Any:
+    """Return the distribution that others were put around: events, masks, expansions."""
     while isinstance(fn, Independent | dist.MaskedDistribution | dist.ExpandedDistribution):
         fn = fn.base_dist
     return fn

@@ -18,7 +18,7 @@ from pyro_fnbg.networks.statement import (
     NotFeedforward,
 )
 
-__all__ = ["Architecture"]
+__all__ = ["Architecture", "activated"]
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,16 @@ class Architecture:
             if isinstance(activation, str):
                 values = ACTIVATIONS[activation](values)
             else:
-                values = _activated(activation, number, values)
+                values = activated(activation, number, values)
         return values
 
 
-def _activated(activation: Callable[[Tensor], Tensor], layer: int, values: Tensor) -> Tensor:
+def activated(activation: Callable[[Tensor], Tensor], layer: int, values: Tensor) -> Tensor:
+    """Apply a user's activation.
+
+    Raises:
+        TypeError: If it does not return a tensor of its argument's shape and dtype.
+    """
     found = activation(values)
     if not isinstance(found, Tensor) or (found.shape, found.dtype) != (values.shape, values.dtype):
         is_tensor = isinstance(found, Tensor)

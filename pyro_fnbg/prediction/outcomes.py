@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from pyro_fnbg.core.checks import check_count
 
-__all__ = ["ClassPrediction", "NumberPrediction"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ClassPrediction", "NumberPrediction", "Prediction", "ScoreCourse", "joined"]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreCourse:
+    """Hold scores of predictions from the first draws of chains, by how many draws those are.
+
+    Attributes:
+        lengths: Numbers of draws of each chain.
+        by_chain: Scores by name, each of shape ``(chains, lengths)``, of every chain alone.
+        pooled: Scores by name, each of shape ``(lengths,)``, of so many draws of all chains.
+    """
+
+    lengths: tuple[int, ...]
+    by_chain: Mapping[str, Tensor]
+    pooled: Mapping[str, Tensor]
+
+    def table(self) -> pd.DataFrame:
+        """Tabulate the scores, a line for each length: of the chains, then of all of them."""
+        import pandas as pd
+
+        columns = {}
+        for name, pooled in self.pooled.items():
+            for chain, scores in enumerate(self.by_chain[name]):
+                columns[name, f"chain {chain}"] = scores.numpy(force=True)
+            columns[name, "pooled"] = pooled.numpy(force=True)
+        return pd.DataFrame(columns, index=pd.Index(self.lengths, name="draws"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +56,7 @@ class ClassPrediction:
         num_draws: Number of draws averaged over.
         temperature: What the logarithms of the averaged probabilities were divided by: 1 unless
             one was fitted.
+        course: Accuracy and mean log predictive probability ("lppd") of fewer draws, if asked for.
 
     Example:
         >>> p = ClassPrediction(torch.tensor([[0.5, 0.5]]), torch.tensor([0.0]), num_draws=2)
@@ -37,6 +68,7 @@ class ClassPrediction:
     expected_entropy: Tensor
     num_draws: int
     temperature: float = 1.0
+    course: ScoreCourse | None = None
 
     @property
     def labels(self) -> Tensor:
@@ -96,6 +128,8 @@ class NumberPrediction:
         num_draws: Number of draws.
         log_density: Of the observed numbers under the mixture, shape ``(rows,)``, jointly over
             outputs; None if none were given.
+        course: Root mean square error ("rmse") and mean log predictive density ("lppd") of fewer
+            draws, if asked for.
 
     Example:
         >>> p = NumberPrediction(torch.zeros(1), torch.ones(1), torch.ones(1) * 3, num_draws=9)
@@ -110,6 +144,7 @@ class NumberPrediction:
     quantiles: Mapping[float, Tensor] = field(default_factory=dict)
     has_exact_quantiles: bool = True
     log_density: Tensor | None = None
+    course: ScoreCourse | None = None
 
     @property
     def variance(self) -> Tensor:
@@ -138,3 +173,21 @@ class NumberPrediction:
                 f"prediction has {list(self.quantiles)}: pass quantiles= to predict"
             )
         return lower, upper
+
+
+Prediction = ClassPrediction | NumberPrediction
+
+
+def joined(parts: Sequence[Prediction]) -> Prediction:
+    """Join predictions of some rows and of the next, which are of one kind and the same draws."""
+    names = [field.name for field in fields(parts[0])]
+    values = {name: [getattr(part, name) for part in parts] for name in names}
+    found: dict[str, Any] = {
+        name: torch.cat(value) for name, value in values.items() if isinstance(value[0], Tensor)
+    }
+    if isinstance(parts[0], NumberPrediction):
+        found["quantiles"] = {
+            level: torch.cat([quantiles[level] for quantiles in values["quantiles"]])
+            for level in parts[0].quantiles
+        }
+    return replace(parts[0], **found)

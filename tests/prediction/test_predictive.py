@@ -6,10 +6,9 @@ import pytest
 import torch
 from pyro.nn import PyroModule, PyroSample
 
-import pyro_fnbg.prediction.predictive
 from pyro_fnbg import Feedforward
-from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.mlp import BayesianMLP
+from pyro_fnbg.prediction import sources
 from pyro_fnbg.prediction.predictive import marginal_predictive, predictive_probabilities
 
 INPUTS = torch.tensor([[0.3, -1.2], [2.0, 0.1], [-0.7, 0.9]])
@@ -53,28 +52,32 @@ def test_probabilities_by_hand(model, disguise):
 
 
 @pytest.mark.parametrize("limit", [1, 24, 25, 10**6])
-def test_result_does_not_depend_on_the_chunks(limit, monkeypatch):
+@pytest.mark.parametrize("rows", [1, 2, 1000])
+def test_result_does_not_depend_on_the_chunks(rows, limit, monkeypatch):
     samples = samples_of(CLASSES)
     expected = probabilities_by_hand(CLASSES, samples, INPUTS)
-    monkeypatch.setattr(pyro_fnbg.prediction.predictive, "_MAX_CHUNK_ELEMENTS", limit)
+    monkeypatch.setattr(sources, "MAX_NUMBERS", limit)
+    monkeypatch.setattr(sources, "MAX_ROWS", rows)
     torch.testing.assert_close(predictive_probabilities(CLASSES, samples, INPUTS), expected)
     torch.testing.assert_close(marginal_predictive(CLASSES, samples, INPUTS), expected.mean(0))
 
 
-def test_draws_are_evaluated_in_chunks_of_bounded_size(monkeypatch):
+def test_draws_and_rows_are_evaluated_in_chunks_of_bounded_size(monkeypatch):
     sizes = []
-    forward = Architecture.forward
+    outputs = sources._outputs
 
-    def counted(self, parameters, x):
-        outputs = forward(self, parameters, x)
-        sizes.append(outputs.numel())
-        return outputs
+    def counted(net, parameters, x):
+        found = outputs(net, parameters, x)
+        sizes.append(found.numel())
+        return found
 
-    monkeypatch.setattr(pyro_fnbg.prediction.predictive, "_MAX_CHUNK_ELEMENTS", 40)
-    monkeypatch.setattr(Architecture, "forward", counted)
+    monkeypatch.setattr(sources, "MAX_NUMBERS", 80)
+    monkeypatch.setattr(sources, "MAX_ROWS", 2)
+    monkeypatch.setattr(sources, "_outputs", counted)
     marginal_predictive(CLASSES, samples_of(CLASSES), INPUTS)
-    assert max(sizes) == 36  # three draws of three rows and four classes
-    assert sum(sizes) == (2 + 7) * 12  # two draws more: the model's own first, and its check
+    assert sizes[0] == 12  # the statement is compared with the model: one draw, all rows
+    # Five draws of two rows and four outputs, which are held twice; then the third row
+    assert sizes[1:] == [40, 16, 20, 8]
 
 
 def test_saturated_probabilities_keep_their_small_side():
@@ -223,7 +226,7 @@ def test_one_row_is_enough_to_find_a_wrong_statement():
     limit = sums.max()
     net.activation = lambda values: torch.where(values < limit, values.tanh(), 0.0)
     with pytest.raises(
-        ValueError, match=rf"of 1 of the 3 rows .* in row {int(sums.argmax()) // 3}"
+        ValueError, match=rf"in 1 of the 3 rows .* in row {int(sums.argmax()) // 3}"
     ):
         marginal_predictive(net, samples, INPUTS)
 
@@ -277,7 +280,7 @@ def test_a_unit_that_steps_within_rounding_is_no_mistake(rows, wrong_runs, wrong
 @pytest.mark.parametrize(("rows", "wrong_rows"), [(1, 1), (3, 1), (1000, 11)])
 def test_units_that_step_elsewhere_are_a_mistake(rows, wrong_rows):
     net = Stepping(2, wrong_rows)
-    with pytest.raises(ValueError, match=f"of {wrong_rows} of the {rows} rows of x differ"):
+    with pytest.raises(ValueError, match=f"in {wrong_rows} of the {rows} rows of x differ"):
         marginal_predictive(net, net_samples(net), torch.randn(rows, 2))
     assert net.runs == 10
 
@@ -364,9 +367,13 @@ def test_refused_numbers_of_rows(x):
 
 
 def test_refused_responses():
-    regression = BayesianMLP([2, 1], likelihood="normal")
-    with pytest.raises(ValueError, match="Bernoulli or Categorical; site 'obs' is Normal"):
-        marginal_predictive(regression, samples_of(regression), INPUTS)
+    def without_moments(x):
+        pyro.sample("slope", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("angle", dist.ProjectedNormal(torch.ones(2)))
+
+    with pytest.raises(ValueError, match="mean and variance are known; site 'angle' is Projected"):
+        marginal_predictive(without_moments, {"slope": torch.ones(2)}, INPUTS)
 
     def several_labels(x):
         pyro.sample("slope", dist.Normal(0.0, 1.0))

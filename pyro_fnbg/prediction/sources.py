@@ -1,0 +1,321 @@
+"""Where responses come from: a network that the model states, or the model itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from pyro import poutine
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+
+from pyro_fnbg.core.checks import shown
+from pyro_fnbg.networks.architecture import Architecture, activated
+from pyro_fnbg.networks.mlp import BayesianMLP
+from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
+from pyro_fnbg.prediction.responses import Response, response_of, stated_response
+
+__all__ = ["Source", "find_source"]
+
+# Draws at which a network that a model states is compared with the model, at most: where outputs
+# are large, probabilities of one draw hardly tell
+_CHECKED_DRAWS = 10
+# At most so many rows and numbers are evaluated together: a product of matrices gains no more by
+# more rows, and the numbers (4 MB in float32) stay in a cache
+MAX_ROWS, MAX_NUMBERS = 1024, 2**20
+# Activations whose small changes stay small
+_CONTINUOUS = ("sigmoid", "tanh", "relu", "identity")
+
+
+@dataclass(frozen=True)
+class Source(ABC):
+    """Give the responses of rows under draws.
+
+    Attributes:
+        samples: Draws by site name.
+        num_draws: Number of draws.
+        num_rows: Number of rows.
+        first: The response of all rows under the first draw, by the model itself.
+    """
+
+    samples: Mapping[str, Tensor]
+    num_draws: int
+    num_rows: int
+    first: Response
+
+    @abstractmethod
+    def chunk(self, max_numbers: int) -> tuple[int, int]:
+        """Return how many draws and rows to evaluate at a time, within so many numbers."""
+
+    @abstractmethod
+    def response(self, draws: slice, rows: slice) -> Response:
+        """Return the response of some rows under some draws, no more than a chunk of them."""
+
+
+@dataclass(frozen=True)
+class StatedSource(Source):
+    """Evaluate a stated network for many draws at a time.
+
+    Attributes:
+        net: The network.
+        inputs: Its inputs, rows first.
+    """
+
+    net: Architecture
+    inputs: Tensor
+
+    def chunk(self, max_numbers: int) -> tuple[int, int]:
+        """Return how many draws and rows to evaluate at a time, within so many numbers.
+
+        Rows come first: the more there are, the faster is the product of matrices, up to a point.
+        """
+        # Two layers are held at a time, and the inputs of the rows may be copied
+        width, num_inputs = 2 * max(self.net.widths[1:]), self.net.widths[0]
+        rows = min(self.num_rows, MAX_ROWS, max(1, max_numbers // max(width, num_inputs)))
+        return min(self.num_draws, max(1, min(max_numbers, MAX_NUMBERS) // (width * rows))), rows
+
+    def response(self, draws: slice, rows: slice) -> Response:
+        """Return the response of some rows under some draws."""
+        parameters = {name: self.samples[name][draws] for name in self.net.parameter_shapes}
+        scale = self.net.observation_scale
+        scales = self.samples[scale][draws] if isinstance(scale, str) else scale
+        return stated_response(self.net, _outputs(self.net, parameters, self.inputs[rows]), scales)
+
+
+@dataclass(frozen=True)
+class ModelSource(Source):
+    """Run the model itself, once a draw.
+
+    Attributes:
+        model: The model.
+        x: Its inputs, rows first.
+        site: Name of the response.
+    """
+
+    model: Callable[..., Any]
+    x: Tensor
+    site: str
+
+    def chunk(self, max_numbers: int) -> tuple[int, int]:
+        """Return one draw and all rows: what the model itself holds is not known."""
+        return 1, self.num_rows
+
+    def response(self, draws: slice, rows: slice) -> Response:
+        """Return the response of some rows under one draw."""
+        x = self.x[rows]
+        sites = _trace(self.model, self.samples, draws.start, x).nodes
+        return response_of(self.site, cast("Any", sites[self.site]["fn"]), len(x))
+
+
+def find_source(model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor) -> Source:
+    """Find the fastest way to a model's responses, and check the samples.
+
+    Raises:
+        TypeError: As `predict` says.
+        ValueError: As `predict` says.
+    """
+    if not callable(model) or isinstance(model, MCMCKernel):
+        raise TypeError(f"model must be a callable with Pyro sample statements, got {shown(model)}")
+    num_draws = _num_draws(samples)
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a torch tensor, rows first; got {type(x).__name__}")
+    if x.dim() == 0 or len(x) == 0:
+        raise ValueError(f"x must have one or more rows, got shape {tuple(x.shape)}")
+    site, first = _first_response(model, samples, x)
+    itself = ModelSource(samples, num_draws, len(x), first, model, x, site)
+    stated = _stated_network(model, samples, x)
+    if stated is None:
+        return itself
+    source = StatedSource(samples, num_draws, len(x), first, *stated)
+    # The statement of the package's own model is tested; a subclass may compute something else
+    _check_statement(source, itself, 1 if type(model) is BayesianMLP else _CHECKED_DRAWS)
+    return source
+
+
+def _outputs(net: Architecture, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """Compute the outputs of many draws at once, shape ``(draws, outputs, rows)``.
+
+    All draws share their inputs, so the first layer is one product of large matrices, which is
+    most of the work; and rows that lie last make long vectors of all that follows.
+    """
+    values = x.mT
+    activations = (*net.activations, "identity")
+    for number, (layer, activation) in enumerate(zip(net.layers, activations, strict=True), 1):
+        weights = parameters[f"{layer}.weight"]
+        if number == 1:
+            values = (weights.reshape(-1, weights.shape[-1]) @ values).view(
+                *weights.shape[:2], len(x)
+            )
+        else:
+            values = torch.bmm(weights, values)
+        if net.has_bias[number - 1]:
+            values += parameters[f"{layer}.bias"].unsqueeze(-1)
+        if isinstance(activation, str):
+            values = ACTIVATIONS[activation](values)
+        else:
+            # A user's callable sees rows before nodes, as in the model
+            values = activated(activation, number, values.mT).mT
+    return values
+
+
+def _check_statement(source: StatedSource, itself: ModelSource, num_checked: int) -> None:
+    """Compare a stated network with the model.
+
+    Raises:
+        ValueError: If it does not compute what the model does.
+    """
+    # Rounding may move a unit that steps in a few rows, and in no draw in many
+    steps = not all(activation in _CONTINUOUS for activation in source.net.activations)
+    allowed = source.num_rows // 100 if steps else 0
+    wrong: list[int] = []
+    num_missed = 0
+    for draw in sorted({source.num_draws * place // num_checked for place in range(num_checked)}):
+        one, rows = slice(draw, draw + 1), slice(None)
+        expected = source.first if draw == 0 else itself.response(one, rows)
+        found = _differing_rows(source, one, expected)
+        num_missed += len(found) > allowed
+        wrong = wrong or found
+    if num_missed > steps:
+        raise ValueError(
+            "the model's feedforward() does not state what the model computes: the response in "
+            f"{len(wrong)} of the {source.num_rows} rows of x differs, first in row {wrong[0]}"
+        )
+
+
+def _differing_rows(source: StatedSource, draw: slice, expected: Response) -> list[int]:
+    """Return the rows in which a stated network differs from the model by more than rounding."""
+    found = source.response(draw, slice(None))
+    if type(found) is not type(expected):
+        return list(range(source.num_rows))
+    size = found.size
+    is_same = torch.ones_like(size, dtype=torch.bool)
+    for one, other in zip(found.compared(), expected.compared(), strict=True):
+        if one.shape != other.shape:
+            return list(range(source.num_rows))
+        precision = max(torch.finfo(values.dtype).eps for values in (one, other)) ** 0.5
+        close = (one - other).abs() <= precision * (1 + size.unsqueeze(-1))
+        is_same &= (close | (one.isnan() & other.isnan())).all(-1)
+    rows: list[int] = (~is_same).nonzero().flatten().tolist()
+    return rows
+
+
+def _num_draws(samples: Mapping[str, Tensor]) -> int:
+    if not isinstance(samples, Mapping):
+        raise TypeError(f"samples must map site names to tensors, got {type(samples).__name__}")
+    for name, value in samples.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"samples[{name!r}] must be a torch tensor, got {type(value).__name__}")
+    counts = {name: len(value) if value.dim() else 0 for name, value in samples.items()}
+    if len(set(counts.values())) != 1 or 0 in counts.values():
+        raise ValueError(
+            f"samples must hold the same number of draws, one or more, of each site; got {counts}"
+        )
+    return next(iter(counts.values()))
+
+
+def _trace(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], draw: int, x: Tensor
+) -> poutine.Trace:
+    conditioned = poutine.condition(model, {name: value[draw] for name, value in samples.items()})
+    # The response is sampled and not looked at: leave the caller's random state as it was.
+    with torch.random.fork_rng([x.device] if x.is_cuda else []):
+        return poutine.trace(conditioned).get_trace(x)
+
+
+def _stated_network(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
+) -> tuple[Architecture, Tensor] | None:
+    """Read the network and the inputs that the model states, if its statement can be used."""
+    state = getattr(model, "feedforward", None)
+    try:
+        statement = None if state is None else state(x)
+    except Exception:
+        # What a run is given besides x, such as labels, is not known here
+        return None
+    if not isinstance(statement, Feedforward):
+        return None
+    shapes = {name: tuple(value.shape[1:]) for name, value in samples.items()}
+    try:
+        net = Architecture.from_statement(statement, shapes)
+    except NotFeedforward:
+        return None
+    weights = [samples[name] for name in net.parameter_shapes]
+    if len({weight.dtype for weight in weights}) > 1:
+        return None
+    net.check_inputs(statement.inputs, weights[0].dtype, weights[0].device)
+    if len(statement.inputs) != len(x):
+        raise ValueError(
+            "the model's feedforward() does not state what the model computes: its inputs are of "
+            f"{len(statement.inputs)}, not of the {len(x)} rows of x"
+        )
+    return net, statement.inputs
+
+
+def _first_response(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
+) -> tuple[str, Response]:
+    """Find the only site that `samples` leaves open, and its response under the first draw.
+
+    The samples are checked on the way.
+    """
+    try:
+        sites = _sites(_trace(model, samples, 0, x))
+    except Exception as error:
+        # A model that cannot run with these samples may run from its prior, which says why
+        try:
+            sites = _sites(_trace(model, {}, 0, x))
+        except Exception:
+            raise error from None
+        _check_samples(samples, sites)
+        _check_dtypes(samples, sites)
+        raise
+    _check_samples(samples, sites)
+    # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.
+    drawn = [name for name, site in sites.items() if not site["is_observed"]]
+    if len(drawn) != 1:
+        raise ValueError(
+            "samples must hold every latent site of the model and not its response, one site of "
+            f"the model called without labels; left open are {drawn}"
+        )
+    return drawn[0], response_of(drawn[0], sites[drawn[0]]["fn"], len(x))
+
+
+def _sites(trace: poutine.Trace) -> dict[str, Any]:
+    return {
+        name: site
+        for name, site in trace.nodes.items()
+        if site["type"] == "sample" and not site_is_subsample(site)
+    }
+
+
+def _check_samples(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
+    """Check that each entry of the samples is draws of a site of the model."""
+    if unknown := [name for name in samples if name not in sites]:
+        raise ValueError(
+            f"samples holds {shown(unknown)}, which the model does not sample: {list(sites)}"
+        )
+    for name, value in samples.items():
+        expected = tuple(cast("TorchDistributionMixin", sites[name]["fn"]).shape())
+        if value.shape[1:] != expected:
+            is_grouped = value.shape[2:] == expected
+            advice = ": put the draws of all chains in one dimension" if is_grouped else ""
+            raise ValueError(
+                f"samples[{name!r}] must have shape (draws, ...), with {expected} after the "
+                f"draws; got {tuple(value.shape)}{advice}"
+            )
+
+
+def _check_dtypes(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
+    """Check that the samples have the types of the model's own draws."""
+    for name, value in samples.items():
+        dtype = sites[name]["value"].dtype
+        if value.dtype != dtype:
+            raise ValueError(
+                f"samples[{name!r}] must be of {dtype}, as the model's own on this x; got "
+                f"{value.dtype}"
+            )
