@@ -160,7 +160,7 @@ class NumberPrediction:
         """Return the central interval of a probability, between two of the quantiles.
 
         Raises:
-            KeyError: If the prediction was made without them; names the levels that it has.
+            ValueError: If the prediction was made without them; names the levels that it has.
         """
         levels = [(1 - probability) / 2, (1 + probability) / 2]
         lower, upper = (
@@ -168,9 +168,10 @@ class NumberPrediction:
             for level in levels
         )
         if lower is None or upper is None:
-            raise KeyError(
-                f"an interval of probability {probability} needs the quantiles {levels}; this "
-                f"prediction has {list(self.quantiles)}: pass quantiles= to predict"
+            raise ValueError(
+                f"an interval of probability {probability} needs the quantiles {levels[0]:.6g} and "
+                f"{levels[1]:.6g}; this prediction has {list(self.quantiles)}: pass them as "
+                "quantiles= to predict"
             )
         return lower, upper
 
