@@ -29,7 +29,15 @@ import torch
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.core.pickling import pickled_by_value, sendable_error
 
-__all__ = ["Workers", "as_they_end", "check_client", "on_cluster", "on_threads", "ordered"]
+__all__ = [
+    "Workers",
+    "as_they_end",
+    "check_client",
+    "in_place",
+    "on_cluster",
+    "on_threads",
+    "ordered",
+]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -114,12 +122,25 @@ def as_they_end(
 
 @contextmanager
 def on_threads(count: int, shared: Any) -> Generator[Workers]:
-    """Run functions on so many threads; at the end, tasks that have not started never do."""
-    with ThreadPoolExecutor(count) as pool:
+    """Run functions on so many threads; at the end, tasks that have not started never do.
+
+    Each uses one of torch's threads: those that wait for each other at the end of every operation
+    lose most of their time where a core is busy with something else.
+    """
+    num_threads = torch.get_num_threads()
+    with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         try:
             yield _Threads(pool, shared)
         finally:
             pool.shutdown(cancel_futures=True)
+            # The number is a thread's own, but the last that was set is also that of new threads
+            torch.set_num_threads(num_threads)
+
+
+@contextmanager
+def in_place(shared: Any) -> Generator[Workers]:
+    """Run functions in this thread, each when it is submitted."""
+    yield _Here(shared)
 
 
 class _Threads(Workers):
@@ -128,6 +149,19 @@ class _Threads(Workers):
 
     def submit(self, function: Callable[[Any, Item], Result], item: Item) -> Future[Any]:
         return self._pool.submit(function, self._shared, item)
+
+    def result(self, future: Future[Any]) -> Any:
+        return future.result()
+
+
+class _Here(Workers):
+    def __init__(self, shared: Any) -> None:
+        self._shared = shared
+
+    def submit(self, function: Callable[[Any, Item], Result], item: Item) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(self._shared, item))
+        return future
 
     def result(self, future: Future[Any]) -> Any:
         return future.result()

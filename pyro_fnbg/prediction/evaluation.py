@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from pyro_fnbg.core.checks import as_finite, check_flag, shown
+from pyro_fnbg.core.tasks import Workers, check_client, in_place, on_cluster, on_threads, ordered
 from pyro_fnbg.prediction.responses import ClassResponse, Response
 from pyro_fnbg.prediction.sources import Source
 from pyro_fnbg.prediction.totals import ClassTotals, NumberTotals
@@ -22,6 +25,8 @@ Totals = ClassTotals | NumberTotals
 
 # Of the working memory, in megabytes: results and what a model itself holds come on top
 MEMORY_LIMIT = 256.0
+# Evaluation takes so small a share of it: operations make a few copies of what they are given
+SHARE = 4
 # Seconds before a bar is shown
 PATIENCE = 2.0
 # The draws are cut into so many tasks at least, so that a bar moves
@@ -35,10 +40,12 @@ class Effort:
     Attributes:
         memory_limit: Megabytes of working memory.
         progress: Whether to show a bar on long work.
+        client: A Dask client on whose workers the tasks run; None for threads of this process.
     """
 
     memory_limit: float = MEMORY_LIMIT
     progress: bool = True
+    client: Any = None
 
     def __post_init__(self) -> None:
         limit = as_finite(self.memory_limit)
@@ -48,16 +55,44 @@ class Effort:
                 f"{shown(self.memory_limit)}"
             )
         check_flag("progress", self.progress)
+        if self.client is not None:
+            check_client(self.client)
 
     @property
     def max_numbers(self) -> int:
         """How many numbers in double precision may be held."""
         return int(self.memory_limit * 1e6 / 8)
 
-    def bar(self, total: int) -> tqdm:
+    def num_workers(self, source: Source) -> int:
+        """Return how many tasks run at once."""
+        if self.client is not None:
+            threads: dict[str, int] = self.client.nthreads()
+            return sum(threads.values())
+        num_threads: int = torch.get_num_threads()
+        return num_threads if source.is_for_threads else 1
+
+    def max_numbers_of_one(self, source: Source) -> int:
+        """Return how many numbers one task may hold while it evaluates."""
+        num_here = 1 if self.client is not None else self.num_workers(source)
+        return self.max_numbers // (SHARE * num_here)
+
+    @contextmanager
+    def workers(self, source: Source, job: Job) -> Generator[Workers]:
+        """Have what runs the tasks."""
+        if self.client is not None:
+            known = {"model": getattr(source, "model", None), "samples": source.samples}
+            context = on_cluster(self.client, job, known)
+        elif self.num_workers(source) > 1:
+            context = on_threads(self.num_workers(source), job)
+        else:
+            context = in_place(job)
+        with context as workers:
+            yield workers
+
+    def bar(self, source: Source) -> tqdm:
         """Return a bar that counts rows under draws."""
         return tqdm(
-            total=total,
+            total=source.num_rows * source.num_draws,
             desc="predict",
             unit=" rows",
             unit_scale=True,
@@ -79,6 +114,36 @@ class Wanted:
     quantiles: bool = False
 
 
+class Job(NamedTuple):
+    """Hold what all tasks share.
+
+    Attributes:
+        source: What gives the responses.
+        y: What was observed, if anything.
+        wanted: What is wanted of them.
+        draws_at_a_time: How many draws to evaluate together.
+    """
+
+    source: Source
+    y: Tensor | None
+    wanted: Wanted
+    draws_at_a_time: int
+
+
+class Task(NamedTuple):
+    """Say which rows and draws a task is about."""
+
+    rows: slice
+    draws: slice
+
+    @property
+    def size(self) -> int:
+        """Rows times draws."""
+        num_rows: int = self.rows.stop - self.rows.start
+        num_draws: int = self.draws.stop - self.draws.start
+        return num_rows * num_draws
+
+
 def totals_by_rows(
     source: Source, y: Tensor | None, wanted: Wanted, chains: Sequence[Sequence[slice]], how: Effort
 ) -> Iterator[tuple[slice, list[list[Totals]]]]:
@@ -94,32 +159,40 @@ def totals_by_rows(
     Yields:
         The rows, and for each chain the totals of its segments.
     """
-    # Evaluation takes a quarter: operations make a few copies of what they are given
-    draws_at_a_time, rows_at_a_time = source.chunk(how.max_numbers // 4)
+    draws_at_a_time, rows_at_a_time = source.chunk(how.max_numbers_of_one(source))
     if wanted.quantiles:
         # Means and standard deviations of all draws stay until the rows are done, then a copy of
         # both in double precision
         numbers = 4 * source.num_draws * source.first.means[0, 0].numel()
         rows_at_a_time = min(rows_at_a_time, max(1, how.max_numbers // numbers))
     draws_a_task = max(draws_at_a_time, -(-source.num_draws // MIN_TASKS))
-    with how.bar(source.num_rows * source.num_draws) as bar:
-        for rows in _pieces(slice(0, source.num_rows), rows_at_a_time):
-            totals: list[list[Totals]] = []
-            for chain in chains:
-                totals.append([])
-                for segment in chain:
-                    parts = []
-                    for draws in _pieces(segment, draws_a_task):
-                        parts.append(_total(source, y, wanted, rows, draws, draws_at_a_time))
-                        bar.update((rows.stop - rows.start) * (draws.stop - draws.start))
-                    totals[-1].append(functools.reduce(operator.add, parts))
-            yield rows, totals
+    parts = list(_pieces(slice(0, source.num_rows), rows_at_a_time))
+    tasks = (
+        Task(rows, draws)
+        for rows in parts
+        for chain in chains
+        for segment in chain
+        for draws in _pieces(segment, draws_a_task)
+    )
+    job = Job(source, y, wanted, draws_at_a_time)
+    with how.bar(source) as bar, how.workers(source, job) as workers:
+        found = ordered(workers, _total, tasks, how.num_workers(source))
+
+        def segment_total(rows: slice, segment: slice) -> Totals:
+            totals = []
+            for draws in _pieces(segment, draws_a_task):
+                totals.append(next(found))
+                bar.update(Task(rows, draws).size)
+            return functools.reduce(operator.add, totals)
+
+        for rows in parts:
+            yield rows, [[segment_total(rows, segment) for segment in chain] for chain in chains]
 
 
 def for_each_draw(
     source: Source, function: Callable[[Response, slice], Tensor], how: Effort
 ) -> Tensor:
-    """Evaluate something of every row under every draw.
+    """Evaluate something of every row under every draw, one part after the other.
 
     Args:
         source: What gives the responses.
@@ -129,9 +202,9 @@ def for_each_draw(
     Returns:
         A tensor of shape ``(draws, rows, ...)``.
     """
-    draws_at_a_time, rows_at_a_time = source.chunk(how.max_numbers // 4)
+    draws_at_a_time, rows_at_a_time = source.chunk(how.max_numbers // SHARE)
     result: Tensor | None = None
-    with how.bar(source.num_rows * source.num_draws) as bar:
+    with how.bar(source) as bar:
         for rows in _pieces(slice(0, source.num_rows), rows_at_a_time):
             for draws in _pieces(slice(0, source.num_draws), draws_at_a_time):
                 found = function(source.response(draws, rows), rows)
@@ -139,30 +212,26 @@ def for_each_draw(
                     shape = (source.num_draws, source.num_rows, *found.shape[2:])
                     result = found.new_empty(shape)
                 result[draws, rows] = found
-                bar.update(found.shape[0] * found.shape[1])
+                bar.update(Task(rows, draws).size)
     assert result is not None
     return result
 
 
-def _total(
-    source: Source,
-    y: Tensor | None,
-    wanted: Wanted,
-    rows: slice,
-    draws: slice,
-    draws_at_a_time: int,
-) -> Totals:
-    """Sum over some draws for some rows.
+@torch.no_grad()
+def _total(job: Job, task: Task) -> Totals:
+    """Sum over the draws of a task.
 
     Where responses are drawn, they are the same each time.
     """
-    observed = None if y is None else y[rows]
-    with torch.random.fork_rng(enabled=wanted.quantiles):
-        if wanted.quantiles:
-            torch.manual_seed(rows.start + source.num_rows * draws.start)
+    observed = None if job.y is None else job.y[task.rows]
+    # Random numbers are those of the process, so that threads would be in each other's way
+    is_random = job.wanted.quantiles and not job.source.is_for_threads
+    with torch.random.fork_rng(enabled=is_random):
+        if is_random:
+            torch.manual_seed(task.rows.start + job.source.num_rows * task.draws.start)
         parts = (
-            _total_of(source.response(few, rows), observed, wanted)
-            for few in _pieces(draws, draws_at_a_time)
+            _total_of(job.source.response(few, task.rows), observed, job.wanted)
+            for few in _pieces(task.draws, job.draws_at_a_time)
         )
         return functools.reduce(operator.add, parts)
 

@@ -46,6 +46,7 @@ def predict(
     lengths: Sequence[int] | None = None,
     memory_limit: float = MEMORY_LIMIT,
     progress: bool = True,
+    client: Any = None,
 ) -> Prediction:
     """Average the predictive distribution of each row over posterior draws.
 
@@ -55,7 +56,8 @@ def predict(
     shrinks with their effective number. Sums are in double precision. Of what the draws are, exact
     or tempered, it knows nothing.
 
-    Draws and rows are taken a bounded number at a time, on torch's threads.
+    Draws and rows are taken a bounded number at a time: on as many threads as torch uses, if the
+    network is stated.
 
     Args:
         model: Any Pyro model that can be called as `model(x)` and samples one response for each
@@ -77,6 +79,8 @@ def predict(
         memory_limit: Megabytes of working memory, on top of the result, the draws and what a model
             that is run itself needs.
         progress: Whether to show a bar, if it takes more than two seconds.
+        client: A `distributed.Client`: parts of the draws and rows are then tasks on the workers of
+            its cluster. One whose worker died runs again on another.
 
     Returns:
         A `ClassPrediction` or a `NumberPrediction`.
@@ -99,7 +103,7 @@ def predict(
         >>> [round(bound.item(), 1) for bound in prediction.interval(0.9)]
         [-7.8, 7.8]
     """
-    how = Effort(memory_limit, progress)
+    how = Effort(memory_limit, progress, client)
     levels = _checked_levels(quantiles)
     source = find_source(model, samples, x)
     observed = None if y is None else as_observed(y, source.first, source.num_rows)
@@ -125,6 +129,7 @@ def marginal_predictive(
     *,
     memory_limit: float = MEMORY_LIMIT,
     progress: bool = True,
+    client: Any = None,
 ) -> Tensor:
     """Average the class probabilities, or the mean response, of each row over posterior draws.
 
@@ -137,6 +142,7 @@ def marginal_predictive(
         x: Inputs, rows first.
         memory_limit: As in `predict`.
         progress: As in `predict`.
+        client: As in `predict`.
 
     Returns:
         Probabilities of shape (rows, classes), P(0) and P(1) for a Bernoulli response; or means,
@@ -153,7 +159,7 @@ def marginal_predictive(
         >>> marginal_predictive(model, samples, torch.ones(1, 2))
         tensor([[0.5000, 0.5000]])
     """
-    how = Effort(memory_limit, progress)
+    how = Effort(memory_limit, progress, client)
     source = find_source(model, samples, x)
     parts = totals_by_rows(source, None, Wanted(), [[slice(0, source.num_draws)]], how)
     return torch.cat([total.mean.to(source.first.means.dtype) for _, [[total]] in parts])

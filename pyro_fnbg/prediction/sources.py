@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro import poutine
@@ -20,7 +20,7 @@ from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
 from pyro_fnbg.prediction.responses import Response, response_of, stated_response
 
-__all__ = ["Source", "find_source"]
+__all__ = ["Source", "find_source", "states_its_network"]
 
 # Draws at which a network that a model states is compared with the model, at most: where outputs
 # are large, probabilities of one draw hardly tell
@@ -48,6 +48,9 @@ class Source(ABC):
     num_rows: int
     first: Response
 
+    # Whether responses may be computed on several threads: Pyro's handlers are the same for all
+    is_for_threads: ClassVar[bool] = False
+
     @abstractmethod
     def chunk(self, max_numbers: int) -> tuple[int, int]:
         """Return how many draws and rows to evaluate at a time, within so many numbers."""
@@ -68,6 +71,7 @@ class StatedSource(Source):
 
     net: Architecture
     inputs: Tensor
+    is_for_threads: ClassVar[bool] = True
 
     def chunk(self, max_numbers: int) -> tuple[int, int]:
         """Return how many draws and rows to evaluate at a time, within so many numbers.
@@ -227,17 +231,27 @@ def _trace(
         return poutine.trace(conditioned).get_trace(x)
 
 
-def _stated_network(
-    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
-) -> tuple[Architecture, Tensor] | None:
-    """Read the network and the inputs that the model states, if its statement can be used."""
+def states_its_network(model: Callable[..., Any], x: object) -> bool:
+    """Whether a model states a network, given its inputs alone."""
+    return _statement(model, x) is not None
+
+
+def _statement(model: Callable[..., Any], x: object) -> Feedforward | None:
     state = getattr(model, "feedforward", None)
     try:
         statement = None if state is None else state(x)
     except Exception:
         # What a run is given besides x, such as labels, is not known here
         return None
-    if not isinstance(statement, Feedforward):
+    return statement if isinstance(statement, Feedforward) else None
+
+
+def _stated_network(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
+) -> tuple[Architecture, Tensor] | None:
+    """Read the network and the inputs that the model states, if its statement can be used."""
+    statement = _statement(model, x)
+    if statement is None:
         return None
     shapes = {name: tuple(value.shape[1:]) for name, value in samples.items()}
     try:

@@ -23,6 +23,12 @@ from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import DataPlate, seeded
 from pyro_fnbg.results.datasets import check_known, dataset
 from pyro_fnbg.results.estimates import has_arviz_1, import_arviz
+from pyro_fnbg.results.pointwise import (
+    check_predicts_all_rows,
+    check_targets_posterior,
+    pointwise_log_likelihoods,
+    posterior_responses,
+)
 from pyro_fnbg.stock.finished import bound_model, diagnostics_by_chain
 
 if TYPE_CHECKING:
@@ -44,6 +50,8 @@ def to_arviz(
     coords: Mapping[str, Sequence[Any]] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     observed_data: bool = True,
+    log_likelihood: bool = False,
+    posterior_predictive: bool = False,
 ) -> Any:
     r"""Convert a finished run of ``FNBG`` to what the installed ArviZ works on.
 
@@ -69,7 +77,10 @@ def to_arviz(
     - with minibatches, ``log_ratio_sd_across_batches`` and ``share_reversed_by_another_batch``:
       how noisy the decisions are, ``(chain, layer)``.
 
-    ``observed_data`` has the values of the model's observed sites, all rows of them.
+    ``observed_data`` has the values of the model's observed sites, all rows of them. On request,
+    ``log_likelihood`` has the log likelihood of each of these values under each draw, for
+    ``arviz.loo``, and ``posterior_predictive`` values drawn anew under each draw, for
+    ``arviz.plot_ppc``.
 
     The posterior (and the whole, as ``.attrs``) says in its attributes what the chain targets: the
     size of batches, the rows, the likelihood's factor and nominal temperature with the measured
@@ -83,6 +94,9 @@ def to_arviz(
         dims: Names of a site's own dimensions, by site; left out, ``site_dim_0`` and so on.
         observed_data: Whether to run the model, without touching the global random state, to read
             its data: once, or N / n times if it has a ``subsample_size`` n of its own.
+        log_likelihood: Whether to compute the log likelihoods: chains x draws x rows numbers. For
+            chains only that target the posterior.
+        posterior_predictive: Whether to draw responses: as many.
 
     Returns:
         An ``arviz.InferenceData`` with ArviZ 0.x, an ``xarray.DataTree`` with ArviZ 1.x.
@@ -91,7 +105,8 @@ def to_arviz(
         TypeError: If ``mcmc`` is something else or has another kernel, or if ``coords`` or
             ``dims`` hold something else than lists.
         RuntimeError: If it has not run to the end yet.
-        ValueError: If ``coords`` or ``dims`` do not fit.
+        ValueError: If ``coords`` or ``dims`` do not fit, or if log likelihoods are asked of a run
+            that targets something else than the posterior.
 
     Example:
         >>> from pyro.infer import MCMC
@@ -109,14 +124,31 @@ def to_arviz(
     """
     reports = _checked_reports(mcmc)
     check_flag("observed_data", observed_data)
+    check_flag("log_likelihood", log_likelihood)
+    check_flag("posterior_predictive", posterior_predictive)
+    if log_likelihood:
+        check_targets_posterior(reports[0])
+    if posterior_predictive:
+        check_predicts_all_rows(reports[0])
     for name, value in (("coords", coords), ("dims", dims)):
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"{name} must map names to lists, or be None; got {shown(value)}")
     coords, dims = coords or {}, dims or {}
     samples: Mapping[str, Tensor] = mcmc.get_samples(group_by_chain=True)
-    values = {name: value.detach().cpu().numpy() for name, value in samples.items()}
-    data = _read_data(mcmc, reports[0].plates) if observed_data else {}
-    check_known("dims", dims, {*values, *data})
+    values = _as_arrays(samples)
+    needs_data = observed_data or log_likelihood or posterior_predictive
+    observed = _read_data(mcmc, reports[0].plates) if needs_data else {}
+    data = _as_arrays(observed) if observed_data else {}
+    check_known("dims", dims, {*values, *observed})
+    bound = bound_model(mcmc)
+    likelihoods = pointwise_log_likelihoods(bound, samples, observed) if log_likelihood else {}
+    # An event of several numbers has one likelihood
+    row_dims = {
+        name: names[: likelihoods[name].ndim - 2]
+        for name, names in dims.items()
+        if name in likelihoods
+    }
+    responses = posterior_responses(bound, samples, observed) if posterior_predictive else {}
     origin = _origin()
     attributes = _run_attributes(mcmc, reports) | origin
     groups = {
@@ -124,6 +156,8 @@ def to_arviz(
         "sample_stats": _sample_stats(reports, coords).assign_attrs(origin),
         "chain_stats": _chain_stats(reports, coords).assign_attrs(origin),
         "observed_data": dataset(data, (), dims, coords).assign_attrs(origin),
+        "log_likelihood": dataset(likelihoods, SAMPLE_DIMS, row_dims, coords).assign_attrs(origin),
+        "posterior_predictive": dataset(responses, SAMPLE_DIMS, dims, coords).assign_attrs(origin),
     }
     check_known("coords", coords, {dim for group in groups.values() for dim in group.dims})
     return _assemble({name: group for name, group in groups.items() if group}, attributes)
@@ -236,7 +270,7 @@ def _origin() -> dict[str, str]:
     }
 
 
-def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, NDArray[Any]]:
+def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, Tensor]:
     """Read the values of the model's observed sites, all rows of them."""
     bound = bound_model(mcmc)
     try:
@@ -249,11 +283,14 @@ def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, NDArray[
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # the run has given the same warnings
-            found = observed_values(bound, plates)
+            return observed_values(bound, plates)
     except Exception as error:
         error.add_note("to_arviz ran the model to read its data; observed_data=False leaves it out")
         raise
-    return {name: value.detach().cpu().numpy() for name, value in found.items()}
+
+
+def _as_arrays(values: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    return {name: value.detach().cpu().numpy() for name, value in values.items()}
 
 
 def _assemble(groups: dict[str, Any], attributes: dict[str, Any]) -> Any:
