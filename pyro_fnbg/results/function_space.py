@@ -224,7 +224,7 @@ def _are_probabilities(predictions: Tensor) -> bool:
 def _agreement(predictions: Tensor) -> xr.Dataset:
     """Compare the chains' averaged probabilities with each other."""
     import xarray as xr
-    from scipy.spatial.distance import cdist  # type: ignore[import-untyped]
+    from scipy.spatial.distance import cdist
 
     means = predictions.detach().mean(1, dtype=torch.float64).numpy(force=True)
     labels = means.argmax(-1)

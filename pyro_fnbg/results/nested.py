@@ -80,7 +80,7 @@ def own_nested_r_hat(draws: NDArray[Any], superchain_ids: Sequence[int]) -> NDAr
 
 def _normal_scores(values: NDArray[Any]) -> NDArray[Any]:
     """Replace each column's numbers by Normal quantiles of their ranks."""
-    from scipy.stats import norm, rankdata  # type: ignore[import-untyped]
+    from scipy.stats import norm, rankdata
 
     ranks = rankdata(values.reshape(-1, values.shape[-1]), axis=0)
     # Blom's offset
