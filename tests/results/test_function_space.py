@@ -188,3 +188,11 @@ def test_nodes_that_trade_places_are_no_trouble():
 def test_chains_that_cannot_be(num_chains, message):
     with pytest.raises(ValueError, match=message):
         diagnose_predictions(NET, samples_of(20), normal(4, 2), num_chains)
+
+
+def test_mean_responses_are_diagnosed_as_numbers():
+    model = BayesianMLP([2, 3, 1], likelihood="normal")
+    samples = {name: normal(40, *shape) for name, shape in model.parameter_shapes.items()}
+    found = diagnose_predictions(model, samples, normal(4, 2), num_chains=2)
+    assert found.agreement is None
+    assert found.estimates.sizes == {"row": 4}
