@@ -18,9 +18,11 @@ from torch import Tensor
 from pyro_fnbg.core.noise import ChainKey, Stream, generator
 from pyro_fnbg.core.shuffling import deal, permutations, systematic_sample
 
-__all__ = ["BATCH_ORDERS", "BatchPlan", "Batches"]
+__all__ = ["BATCH_ORDERS", "EXACT_TARGET", "BatchPlan", "Batches"]
 
 BATCH_ORDERS = ("shuffled", "stratified", "full")
+# What a chain targets where nothing has to be said against it
+EXACT_TARGET = "exact: the posterior of the model"
 
 # Epochs that come from one generator, at most, and rows in them where they are more than one
 GROUP_EPOCHS, GROUP_ROWS = 64, 2**16
@@ -72,7 +74,7 @@ class BatchPlan:
     def target(self) -> str:
         """Say in one line what the chain targets."""
         if self.is_exact:
-            return "exact: the posterior of the model"
+            return EXACT_TARGET
         power = f"prior x likelihood^{1 / self.temperature:.4g}"
         if self.is_full:
             return f"exact: {power} (batch likelihood times {self.factor:.4g}), not the posterior"

@@ -16,6 +16,7 @@ from torch import Tensor
 __all__ = [
     "are_checks_done",
     "as_finite",
+    "as_one_a_row",
     "as_probability",
     "as_reals",
     "check_choice",
@@ -156,3 +157,17 @@ def as_reals(value: object) -> NDArray[np.float64] | None:
     except ValueError:  # rows of several lengths
         return None
     return array.astype(np.float64) if array.dtype.kind in "biuf" else None
+
+
+def as_one_a_row(name: str, value: object) -> NDArray[np.float64]:
+    """Return one finite number a row, in double precision; true counts as 1.
+
+    Raises:
+        ValueError: If they are something else, or none.
+    """
+    array = as_reals(value)
+    if array is None or array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise ValueError(
+            f"{name} must be finite numbers, one a row and at least one; got {shown(value)}"
+        )
+    return array

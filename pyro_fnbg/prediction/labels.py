@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pyro_fnbg.prediction.responses import ClassResponse, Response
 
-__all__ = ["as_labels", "as_observed"]
+__all__ = ["as_labels", "as_numbers", "as_observed"]
 
 
 def as_labels(y: object, num_rows: int, num_classes: int) -> Tensor:
@@ -57,19 +57,33 @@ def as_observed(y: object, response: Response, num_rows: int) -> Tensor:
     means = response.means
     if isinstance(response, ClassResponse):
         return as_labels(y, num_rows, means.shape[-1]).to(means.device)
+    return as_numbers(y, tuple(means.shape[1:])).to(means)
+
+
+def as_numbers(y: object, shape: tuple[int, ...]) -> Tensor:
+    """Return observed numbers in the shape of what is predicted.
+
+    Args:
+        y: A tensor of that shape; a column of numbers may stand for a row of them, or the reverse.
+        shape: ``(rows,)`` or ``(rows, outputs)``.
+
+    Raises:
+        TypeError: If ``y`` is no tensor of real numbers.
+        ValueError: If its shape or a value is not allowed; names it.
+    """
     y = _as_tensor(y)
-    allowed = [tuple(means.shape[1:])]
-    if means.dim() == 2:
-        allowed.append((num_rows, 1))
-    elif means.shape[2:] == (1,):
-        allowed.append((num_rows,))
+    allowed = [shape]
+    if len(shape) == 1:
+        allowed.append((*shape, 1))
+    elif shape[1:] == (1,):
+        allowed.append(shape[:1])
     if tuple(y.shape) not in allowed:
         raise ValueError(
             f"y must have shape {' or '.join(map(str, allowed))}, got {tuple(y.shape)}"
         )
     if not bool(torch.isfinite(y).all()):
         raise ValueError(f"y must hold finite numbers, got {y[~torch.isfinite(y)][0].item()}")
-    return y.reshape(means.shape[1:]).to(means)
+    return y.reshape(shape)
 
 
 def _as_tensor(y: object) -> Tensor:

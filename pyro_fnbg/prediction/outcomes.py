@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pyro_fnbg.core.checks import check_count
+from pyro_fnbg.core.checks import as_finite, check_count, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,6 +107,38 @@ class ClassPrediction:
         check_count("count", count, 1, self.probabilities.shape[-1])
         found = self.probabilities.topk(count, dim=-1)
         return found.indices, found.values
+
+    def with_temperature(self, temperature: float) -> ClassPrediction:
+        """Return the prediction with probabilities to the power of 1 / temperature.
+
+        They are renormalised. Below 1 predictions become surer, above 1 less sure; the labels stay.
+        The temperature is one of the averaged probabilities, and no draw has it: so the expected
+        entropy and the mutual information are NaN then. Temperatures multiply: the result's
+        ``temperature`` is this one times that of the prediction. Scores of fewer draws are left
+        out, since they have no temperature.
+
+        Args:
+            temperature: A positive number, as from
+                `pyro_fnbg.prediction.temperature.fit_temperature`.
+
+        Raises:
+            ValueError: If it is something else.
+
+        Example:
+            >>> p = ClassPrediction(torch.tensor([[0.2, 0.8]]), torch.zeros(1), num_draws=2)
+            >>> p.with_temperature(0.5).probabilities  # 1 / 17 and 16 / 17
+            tensor([[0.0588, 0.9412]])
+        """
+        number = as_finite(temperature)
+        if number is None or number <= 0:
+            raise ValueError(f"temperature must be a positive number, got {shown(temperature)}")
+        return replace(
+            self,
+            probabilities=torch.softmax(self.probabilities.log() / number, -1),
+            expected_entropy=torch.full_like(self.expected_entropy, torch.nan),
+            temperature=self.temperature * number,
+            course=None,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["has_arviz_1", "import_arviz", "site_estimates", "summary_table"]
+__all__ = ["estimated", "has_arviz_1", "import_arviz", "site_estimates", "summary_table"]
 
 # ArviZ's estimators need several times the memory of what they are given: they get at most so many
 # numbers at a time
@@ -53,12 +53,25 @@ def site_estimates(draws: Tensor) -> dict[str, Tensor]:
         Tensors of the site's shape.
     """
     arviz = import_arviz()
-    found: dict[str, list[NDArray[np.float64]]] = {"n_eff": [], "r_hat": []}
+    return estimated(draws, {"n_eff": arviz.ess, "r_hat": arviz.rhat})
+
+
+def estimated(draws: Tensor, estimators: Mapping[str, Callable[[Any], Any]]) -> dict[str, Tensor]:
+    """Apply ArviZ's estimators to each number, with NaN for numbers that never moved.
+
+    Args:
+        draws: Shape ``(chains, draws, *shape)``.
+        estimators: By name, functions of a mapping from one variable to its draws, as ArviZ's are.
+
+    Returns:
+        By the same names, tensors of that shape.
+    """
+    arviz = import_arviz()
+    found: dict[str, list[NDArray[np.float64]]] = {name: [] for name in estimators}
     for _, columns in _chunks(draws):
         with _quiet(arviz):
-            for name, function in (("n_eff", arviz.ess), ("r_hat", arviz.rhat)):
-                values = function({"x": columns})["x"].values
-                values = np.atleast_1d(values).astype(np.float64)
+            for name, function in estimators.items():
+                values = np.atleast_1d(function({"x": columns})["x"]).astype(np.float64)
                 found[name].append(np.where(_are_constant(columns), np.nan, values))
     shape = draws.shape[2:]
     return {

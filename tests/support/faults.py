@@ -937,6 +937,59 @@ _IN_PCN = [
     ),
 ]
 
+# Mistakes in what is computed from predictions
+_IN_PREDICTIONS = [
+    Fault(
+        "gaussian-without-the-networks-variance",
+        "pyro_fnbg.prediction.scores",
+        "prediction.scale.detach()",
+        "prediction.data_variance.sqrt().detach()",
+        "tests/prediction/test_scores.py::test_scores_of_numbers_by_hand[three numbers]",
+    ),
+    Fault(
+        "no-warning-beside-scores-of-tempered-chains",
+        "pyro_fnbg.prediction.scores",
+        "if self.target not in (None, EXACT_TARGET):",
+        "if self.target is None:",
+        "tests/prediction/test_scores.py::test_scores_say_what_the_chain_targeted",
+    ),
+    Fault(
+        "temperature-upside-down",
+        "pyro_fnbg.prediction.outcomes",
+        "self.probabilities.log() / number",
+        "self.probabilities.log() * number",
+        "tests/prediction/test_temperature.py::test_a_rescaled_prediction",
+    ),
+    Fault(
+        "ties-by-the-order-of-rows",
+        "pyro_fnbg.prediction.selection",
+        "np.cumsum(np.repeat(means, sizes))",
+        "np.cumsum(wrong[np.argsort(groups, kind='stable')])",
+        "tests/prediction/test_selection.py::test_ties_count_with_their_mean_whatever_the_order",
+    ),
+    Fault(
+        "draws-kept-from-the-first-chain",
+        "pyro_fnbg.prediction.thinning",
+        "torch.arange(num_chains).unsqueeze(-1) * of_chain + places",
+        "torch.zeros(num_chains, 1).long() + places",
+        "tests/prediction/test_thinning.py",
+    ),
+    Fault(
+        "superchains-of-chains-that-agree",
+        "pyro_fnbg.results.nested",
+        "within_chains + means.var(1, ddof=1)",
+        "within_chains",
+        "tests/results/test_nested.py::test_by_hand",
+    ),
+    Fault(
+        "flipped-sigmoid-leaves-the-bias-above",
+        "pyro_fnbg.networks.canonical",
+        'samples[f"{above}.bias"] + moved',
+        'samples[f"{above}.bias"]',
+        "tests/networks/test_canonical.py::test_the_function_stays",
+    ),
+]
+
 FAULTS: list[Fault] = [
     *_GENERAL,
     *_IN_DRIVER,
@@ -945,4 +998,5 @@ FAULTS: list[Fault] = [
     *_IN_FEEDFORWARD,
     *_IN_FUSED,
     *_IN_PCN,
+    *_IN_PREDICTIONS,
 ]
