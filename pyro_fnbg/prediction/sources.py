@@ -5,20 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
-from pyro import poutine
-from pyro.distributions.torch_distribution import TorchDistributionMixin
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.networks.architecture import Architecture, activated
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
-from pyro_fnbg.prediction.responses import Response, response_of, stated_response
+from pyro_fnbg.prediction.recognition import recognised
+from pyro_fnbg.prediction.responses import Response, stated_response
+from pyro_fnbg.prediction.samples import count_draws, first_response, response_under
 
 __all__ = ["Source", "find_source", "states_its_network"]
 
@@ -111,9 +110,7 @@ class ModelSource(Source):
 
     def response(self, draws: slice, rows: slice) -> Response:
         """Return the response of some rows under one draw."""
-        x = self.x[rows]
-        sites = _trace(self.model, self.samples, draws.start, x).nodes
-        return response_of(self.site, cast("Any", sites[self.site]["fn"]), len(x))
+        return response_under(self.model, self.samples, draws.start, self.x[rows], self.site)
 
 
 def find_source(model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor) -> Source:
@@ -125,19 +122,43 @@ def find_source(model: Callable[..., Any], samples: Mapping[str, Tensor], x: Ten
     """
     if not callable(model) or isinstance(model, MCMCKernel):
         raise TypeError(f"model must be a callable with Pyro sample statements, got {shown(model)}")
-    num_draws = _num_draws(samples)
+    num_draws = count_draws(samples)
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a torch tensor, rows first; got {type(x).__name__}")
     if x.dim() == 0 or len(x) == 0:
         raise ValueError(f"x must have one or more rows, got shape {tuple(x.shape)}")
-    site, first = _first_response(model, samples, x)
+    site, first = first_response(model, samples, x)
     itself = ModelSource(samples, num_draws, len(x), first, model, x, site)
-    stated = _stated_network(model, samples, x)
-    if stated is None:
-        return itself
-    source = StatedSource(samples, num_draws, len(x), first, *stated)
-    # The statement of the package's own model is tested; a subclass may compute something else
-    _check_statement(source, itself, 1 if type(model) is BayesianMLP else _CHECKED_DRAWS)
+    statement = _statement(model, x)
+    if statement is not None and (stated := _read(statement, samples)) is not None:
+        source = StatedSource(samples, num_draws, len(x), first, *stated)
+        # The statement of the package's own model is tested; a subclass may compute something else
+        _check_statement(source, itself, 1 if type(model) is BayesianMLP else _CHECKED_DRAWS)
+        return source
+    return _recognised_source(itself) or itself
+
+
+def _recognised_source(itself: ModelSource) -> StatedSource | None:
+    """Look for a network in a run of a model that states none, if there are draws to gain from it.
+
+    It is compared with the model as a statement is; but where they differ it was our mistake.
+    """
+    if itself.num_draws <= _CHECKED_DRAWS:
+        return None
+    draw = {name: value[0] for name, value in itself.samples.items()}
+    shown_network = recognised(itself.model, draw, itself.x, itself.site)
+    if shown_network is None:
+        return None
+    try:
+        stated = _read(shown_network, itself.samples)
+        if stated is None:
+            return None
+        source = StatedSource(
+            itself.samples, itself.num_draws, itself.num_rows, itself.first, *stated
+        )
+        _check_statement(source, itself, _CHECKED_DRAWS)
+    except ValueError:
+        return None
     return source
 
 
@@ -176,6 +197,11 @@ def _check_statement(source: StatedSource, itself: ModelSource, num_checked: int
     # Rounding may move a unit that steps in a few rows, and in no draw in many
     steps = not all(activation in _CONTINUOUS for activation in source.net.activations)
     allowed = source.num_rows // 100 if steps else 0
+    if len(source.inputs) != source.num_rows:
+        raise ValueError(
+            "the model's feedforward() does not state what the model computes: its inputs are of "
+            f"{len(source.inputs)}, not of the {source.num_rows} rows of x"
+        )
     wrong: list[int] = []
     num_missed = 0
     for draw in sorted({source.num_draws * place // num_checked for place in range(num_checked)}):
@@ -208,29 +234,6 @@ def _differing_rows(source: StatedSource, draw: slice, expected: Response) -> li
     return rows
 
 
-def _num_draws(samples: Mapping[str, Tensor]) -> int:
-    if not isinstance(samples, Mapping):
-        raise TypeError(f"samples must map site names to tensors, got {type(samples).__name__}")
-    for name, value in samples.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(f"samples[{name!r}] must be a torch tensor, got {type(value).__name__}")
-    counts = {name: len(value) if value.dim() else 0 for name, value in samples.items()}
-    if len(set(counts.values())) != 1 or 0 in counts.values():
-        raise ValueError(
-            f"samples must hold the same number of draws, one or more, of each site; got {counts}"
-        )
-    return next(iter(counts.values()))
-
-
-def _trace(
-    model: Callable[..., Any], samples: Mapping[str, Tensor], draw: int, x: Tensor
-) -> poutine.Trace:
-    conditioned = poutine.condition(model, {name: value[draw] for name, value in samples.items()})
-    # The response is sampled and not looked at: leave the caller's random state as it was.
-    with torch.random.fork_rng([x.device] if x.is_cuda else []):
-        return poutine.trace(conditioned).get_trace(x)
-
-
 def states_its_network(model: Callable[..., Any], x: object) -> bool:
     """Whether a model states a network, given its inputs alone."""
     return _statement(model, x) is not None
@@ -246,13 +249,10 @@ def _statement(model: Callable[..., Any], x: object) -> Feedforward | None:
     return statement if isinstance(statement, Feedforward) else None
 
 
-def _stated_network(
-    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
+def _read(
+    statement: Feedforward, samples: Mapping[str, Tensor]
 ) -> tuple[Architecture, Tensor] | None:
-    """Read the network and the inputs that the model states, if its statement can be used."""
-    statement = _statement(model, x)
-    if statement is None:
-        return None
+    """Read the network and its inputs from a statement, if it can be used."""
     shapes = {name: tuple(value.shape[1:]) for name, value in samples.items()}
     try:
         net = Architecture.from_statement(statement, shapes)
@@ -262,74 +262,4 @@ def _stated_network(
     if len({weight.dtype for weight in weights}) > 1:
         return None
     net.check_inputs(statement.inputs, weights[0].dtype, weights[0].device)
-    if len(statement.inputs) != len(x):
-        raise ValueError(
-            "the model's feedforward() does not state what the model computes: its inputs are of "
-            f"{len(statement.inputs)}, not of the {len(x)} rows of x"
-        )
     return net, statement.inputs
-
-
-def _first_response(
-    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
-) -> tuple[str, Response]:
-    """Find the only site that `samples` leaves open, and its response under the first draw.
-
-    The samples are checked on the way.
-    """
-    try:
-        sites = _sites(_trace(model, samples, 0, x))
-    except Exception as error:
-        # A model that cannot run with these samples may run from its prior, which says why
-        try:
-            sites = _sites(_trace(model, {}, 0, x))
-        except Exception:
-            raise error from None
-        _check_samples(samples, sites)
-        _check_dtypes(samples, sites)
-        raise
-    _check_samples(samples, sites)
-    # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.
-    drawn = [name for name, site in sites.items() if not site["is_observed"]]
-    if len(drawn) != 1:
-        raise ValueError(
-            "samples must hold every latent site of the model and not its response, one site of "
-            f"the model called without labels; left open are {drawn}"
-        )
-    return drawn[0], response_of(drawn[0], sites[drawn[0]]["fn"], len(x))
-
-
-def _sites(trace: poutine.Trace) -> dict[str, Any]:
-    return {
-        name: site
-        for name, site in trace.nodes.items()
-        if site["type"] == "sample" and not site_is_subsample(site)
-    }
-
-
-def _check_samples(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
-    """Check that each entry of the samples is draws of a site of the model."""
-    if unknown := [name for name in samples if name not in sites]:
-        raise ValueError(
-            f"samples holds {shown(unknown)}, which the model does not sample: {list(sites)}"
-        )
-    for name, value in samples.items():
-        expected = tuple(cast("TorchDistributionMixin", sites[name]["fn"]).shape())
-        if value.shape[1:] != expected:
-            is_grouped = value.shape[2:] == expected
-            advice = ": put the draws of all chains in one dimension" if is_grouped else ""
-            raise ValueError(
-                f"samples[{name!r}] must have shape (draws, ...), with {expected} after the "
-                f"draws; got {tuple(value.shape)}{advice}"
-            )
-
-
-def _check_dtypes(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
-    """Check that the samples have the types of the model's own draws."""
-    for name, value in samples.items():
-        dtype = sites[name]["value"].dtype
-        if value.dtype != dtype:
-            raise ValueError(
-                f"samples[{name!r}] must be of {dtype}, as the model's own on this x; got "
-                f"{value.dtype}"
-            )

@@ -107,6 +107,12 @@ def test_random_state_and_gradients_are_left_alone():
 # Models that state their network
 
 
+@pytest.fixture
+def unrecognised(monkeypatch):
+    """Have models that state no network run themselves."""
+    monkeypatch.setattr(sources, "recognised", lambda *_: None)
+
+
 class Net(PyroModule):
     """A network of torch's own layers, which counts its runs; attributes change its statement."""
 
@@ -152,6 +158,7 @@ def gelu(values):
     return torch.nn.functional.gelu(values)
 
 
+@pytest.mark.usefixtures("unrecognised")
 @pytest.mark.parametrize("function", [marginal_predictive, predictive_probabilities])
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize(("activation", "stated"), [(torch.tanh, "tanh"), (gelu, gelu)])
@@ -168,6 +175,7 @@ def test_a_network_that_states_itself_is_not_run_draw_by_draw(
     assert net.runs == 10  # of 50 draws, to compare
 
 
+@pytest.mark.usefixtures("unrecognised")
 @pytest.mark.parametrize(
     "state",
     [
@@ -186,6 +194,7 @@ def test_where_a_statement_cannot_be_used_the_model_is_run(state):
     assert net.runs == 51
 
 
+@pytest.mark.usefixtures("unrecognised")
 def test_where_layers_have_dtypes_of_their_own_the_model_is_run():
     net = Net()
     net.out.forward = lambda hidden: hidden @ net.out.weight.to(hidden.dtype).mT

@@ -1,0 +1,123 @@
+"""Draws of a model's latent sites, checked against the model, and its response under one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from pyro import poutine
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+
+from pyro_fnbg.core.checks import shown
+from pyro_fnbg.prediction.responses import Response, response_of
+
+__all__ = ["count_draws", "first_response", "response_under"]
+
+
+def count_draws(samples: Mapping[str, Tensor]) -> int:
+    """Return the number of draws, which is that of every site.
+
+    Raises:
+        TypeError: If samples are no mapping to tensors.
+        ValueError: If there are none, or not as many of each.
+    """
+    if not isinstance(samples, Mapping):
+        raise TypeError(f"samples must map site names to tensors, got {type(samples).__name__}")
+    for name, value in samples.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"samples[{name!r}] must be a torch tensor, got {type(value).__name__}")
+    counts = {name: len(value) if value.dim() else 0 for name, value in samples.items()}
+    if len(set(counts.values())) != 1 or 0 in counts.values():
+        raise ValueError(
+            f"samples must hold the same number of draws, one or more, of each site; got {counts}"
+        )
+    return next(iter(counts.values()))
+
+
+def _trace(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], draw: int, x: Tensor
+) -> poutine.Trace:
+    conditioned = poutine.condition(model, {name: value[draw] for name, value in samples.items()})
+    # The response is sampled and not looked at: leave the caller's random state as it was.
+    with torch.random.fork_rng([x.device] if x.is_cuda else []):
+        return poutine.trace(conditioned).get_trace(x)
+
+
+def first_response(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], x: Tensor
+) -> tuple[str, Response]:
+    """Find the only site that `samples` leaves open, and its response under the first draw.
+
+    The samples are checked on the way.
+
+    Raises:
+        ValueError: If the samples are not those of the model, or its response is none that can be
+            predicted.
+    """
+    try:
+        sites = _sites(_trace(model, samples, 0, x))
+    except Exception as error:
+        # A model that cannot run with these samples may run from its prior, which says why
+        try:
+            sites = _sites(_trace(model, {}, 0, x))
+        except Exception:
+            raise error from None
+        _check_samples(samples, sites)
+        _check_dtypes(samples, sites)
+        raise
+    _check_samples(samples, sites)
+    # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.
+    drawn = [name for name, site in sites.items() if not site["is_observed"]]
+    if len(drawn) != 1:
+        raise ValueError(
+            "samples must hold every latent site of the model and not its response, one site of "
+            f"the model called without labels; left open are {drawn}"
+        )
+    return drawn[0], response_of(drawn[0], sites[drawn[0]]["fn"], len(x))
+
+
+def _sites(trace: poutine.Trace) -> dict[str, Any]:
+    return {
+        name: site
+        for name, site in trace.nodes.items()
+        if site["type"] == "sample" and not site_is_subsample(site)
+    }
+
+
+def _check_samples(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
+    """Check that each entry of the samples is draws of a site of the model."""
+    if unknown := [name for name in samples if name not in sites]:
+        raise ValueError(
+            f"samples holds {shown(unknown)}, which the model does not sample: {list(sites)}"
+        )
+    for name, value in samples.items():
+        expected = tuple(cast("TorchDistributionMixin", sites[name]["fn"]).shape())
+        if value.shape[1:] != expected:
+            is_grouped = value.shape[2:] == expected
+            advice = ": put the draws of all chains in one dimension" if is_grouped else ""
+            raise ValueError(
+                f"samples[{name!r}] must have shape (draws, ...), with {expected} after the "
+                f"draws; got {tuple(value.shape)}{advice}"
+            )
+
+
+def _check_dtypes(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:
+    """Check that the samples have the types of the model's own draws."""
+    for name, value in samples.items():
+        dtype = sites[name]["value"].dtype
+        if value.dtype != dtype:
+            raise ValueError(
+                f"samples[{name!r}] must be of {dtype}, as the model's own on this x; got "
+                f"{value.dtype}"
+            )
+
+
+def response_under(
+    model: Callable[..., Any], samples: Mapping[str, Tensor], draw: int, x: Tensor, site: str
+) -> Response:
+    """Run the model for its response under one draw."""
+    sites = _trace(model, samples, draw, x).nodes
+    return response_of(site, cast("Any", sites[site]["fn"]), len(x))

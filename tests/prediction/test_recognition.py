@@ -1,0 +1,170 @@
+"""Networks that a model shows without stating them."""
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule, PyroSample
+from torch.nn import functional
+
+from pyro_fnbg import marginal_predictive, predict
+from pyro_fnbg.prediction import sources
+from pyro_fnbg.prediction.sources import ModelSource, StatedSource, find_source
+
+
+class Net(PyroModule):
+    """A network of torch's own layers; what it does between them, and after, is given."""
+
+    def __init__(self, widths=(2, 4, 3), bias=True):
+        super().__init__()
+        self.layers = PyroModule[torch.nn.ModuleList](
+            [
+                PyroModule[torch.nn.Linear](below, above, bias=bias)
+                for below, above in zip(widths, widths[1:], strict=False)
+            ]
+        )
+        for layer in self.layers:
+            for name, value in list(layer.named_parameters()):
+                prior = dist.Normal(torch.zeros_like(value), 1.0).to_event(value.dim())
+                setattr(layer, name, PyroSample(prior))
+
+    def between(self, values):
+        return torch.tanh(values)
+
+    def before(self, x):
+        return x
+
+    def outputs(self, x):
+        values = self.before(x)
+        for number, layer in enumerate(self.layers):
+            values = layer(values if number == 0 else self.between(values))
+        return values
+
+    def response(self, outputs):
+        return dist.Categorical(logits=outputs)
+
+    def forward(self, x, y=None):
+        response = self.response(self.outputs(x))
+        with pyro.plate("data", len(x)):
+            return pyro.sample("y", response, obs=y)
+
+
+class Sampled(Net):
+    """A regression whose scale is sampled."""
+
+    def response(self, outputs):
+        scale = pyro.sample("scale", dist.LogNormal(torch.zeros(()), 1.0))
+        return dist.Normal(outputs.squeeze(-1), scale)
+
+
+def changed(**methods):
+    return type("Changed", (Net,), methods)()
+
+
+def samples_of(model, num_draws=30):
+    generator = torch.Generator().manual_seed(2)
+    trace = pyro.poutine.trace(model).get_trace(torch.zeros(2, 2))
+    samples = {
+        name: torch.randn(num_draws, *site["value"].shape, generator=generator)
+        for name, site in trace.nodes.items()
+        if site["type"] == "sample" and name not in ("y", "data")
+    }
+    return {name: v.abs() + 0.1 if name == "scale" else v for name, v in samples.items()}
+
+
+@pytest.fixture
+def x():
+    return torch.randn(9, 2, generator=torch.Generator().manual_seed(1))
+
+
+def bernoulli(self, outputs):
+    return dist.Bernoulli(logits=outputs.squeeze(-1))
+
+
+def fixed(self, outputs):
+    return dist.Normal(outputs.squeeze(-1), 0.3)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Net,
+        lambda: Net(bias=False),
+        lambda: Net((2, 3)),
+        lambda: Net((2, 5, 4, 3)),
+        lambda: Sampled((2, 4, 1)),
+        lambda: type("Binary", (Net,), {"response": bernoulli})((2, 4, 1)),
+        lambda: type("Fixed", (Net,), {"response": fixed})((2, 4, 1)),
+        lambda: changed(between=lambda self, h: h),
+        lambda: changed(between=lambda self, h: torch.nn.ReLU()(h)),
+        lambda: changed(between=lambda self, h: functional.relu(h, inplace=False)),
+        lambda: changed(between=lambda self, h: h.sigmoid()),
+        lambda: changed(before=lambda self, x: (x - 1.0) / 3.0),
+    ],
+)
+def test_a_network_is_recognised_and_predicts_as_the_model_does(make, x, monkeypatch):
+    pyro.set_rng_seed(0)
+    model = make()
+    samples = samples_of(model)
+    assert isinstance(find_source(model, samples, x), StatedSource)
+    found = predict(model, samples, x)
+    monkeypatch.setattr(sources, "recognised", lambda *_: None)
+    assert isinstance(find_source(model, samples, x), ModelSource)
+    expected = predict(model, samples, x)
+    for name in ("probabilities", "expected_entropy", "mean", "variance"):
+        if hasattr(expected, name):
+            torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+
+
+def of_sum(self, h):
+    """Decide by a hidden value what to compute, the same for these draws."""
+    return torch.tanh(h) if h.abs().sum() >= 0 else h
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: changed(between=of_sum),
+        lambda: changed(between=lambda self, h: functional.gelu(h)),
+        lambda: changed(between=lambda self, h: torch.tanh(h) + h),
+        lambda: changed(between=lambda self, h: torch.tanh(h)[:, [0, 2, 1, 3]]),
+        lambda: changed(response=lambda self, outputs: dist.Categorical(logits=outputs / 2)),
+        lambda: changed(
+            response=lambda self, outputs: dist.Categorical(
+                logits=outputs + self.layers[0].weight.sum()
+            )
+        ),
+        lambda: changed(
+            before=lambda self, x: x * self.layers[0].bias.exp().mean(),
+        ),
+        lambda: changed(
+            response=lambda self, outputs: dist.Normal(outputs[:, 0], outputs[:, 1].exp())
+        ),
+        lambda: changed(response=lambda self, outputs: dist.Poisson(outputs[:, 0].exp())),
+    ],
+)
+def test_what_is_no_plain_network_is_run_itself(make, x):
+    pyro.set_rng_seed(0)
+    model = make()
+    assert isinstance(find_source(model, samples_of(model), x), ModelSource)
+
+
+def test_few_draws_are_run_by_the_model(x):
+    """Ten are compared: there is nothing to gain."""
+    model = Net()
+    assert isinstance(find_source(model, samples_of(model, 10), x), ModelSource)
+    assert isinstance(find_source(model, samples_of(model, 11), x), StatedSource)
+
+
+def test_a_model_that_cannot_be_watched_is_run_itself(x):
+    def unwatched(self, h):
+        if torch.overrides._get_current_function_mode_stack():
+            raise RuntimeError("not under a mode")
+        return torch.tanh(h)
+
+    model = changed(between=unwatched)
+    samples = samples_of(model)
+    assert isinstance(find_source(model, samples, x), ModelSource)
+    torch.testing.assert_close(
+        marginal_predictive(model, samples, x), marginal_predictive(Net(), samples, x)
+    )
