@@ -8,6 +8,7 @@ from pyro_fnbg.data.images import fashion_mnist, mnist
 from pyro_fnbg.data.xor import noisy_xor, read_noisy_xor
 from pyro_fnbg.drivers.multi_chain import MultiChainMCMC
 from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.networks.canonical import canonical_samples
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.networks.statement import Feedforward
 from pyro_fnbg.prediction.likelihood import log_likelihood, sample_responses
@@ -17,7 +18,12 @@ from pyro_fnbg.prediction.predictive import (
     predict,
     predictive_probabilities,
 )
+from pyro_fnbg.prediction.scores import ood_auroc, score_classes, score_numbers
+from pyro_fnbg.prediction.selection import risk_coverage
+from pyro_fnbg.prediction.temperature import fit_temperature
+from pyro_fnbg.prediction.thinning import fewer_draws
 from pyro_fnbg.results.export import to_arviz
+from pyro_fnbg.results.function_space import diagnose_predictions
 
 __all__ = [
     "FNBG",
@@ -31,15 +37,23 @@ __all__ = [
     "Partition",
     "Site",
     "__version__",
+    "canonical_samples",
+    "diagnose_predictions",
     "fashion_mnist",
+    "fewer_draws",
+    "fit_temperature",
     "log_likelihood",
     "marginal_predictive",
     "mnist",
     "noisy_xor",
+    "ood_auroc",
     "predict",
     "predictive_probabilities",
     "read_noisy_xor",
+    "risk_coverage",
     "sample_responses",
+    "score_classes",
+    "score_numbers",
     "to_arviz",
 ]
 
