@@ -289,7 +289,7 @@ def test_noisy_xor_reports_every_chain(tmp_path, tuning):
         assert len(row["acceptance by layer, last quarter"]) == 7
         assert float(cells[9]) == pytest.approx(row["accuracy of the mean prediction"], abs=0.006)
         assert int(cells[-1]) == row["plateau"]
-    counts = [re.match(r"near \d\d % +(\d+) chains", line) for line in done.stdout.splitlines()]
+    counts = [re.match(r"nearest \d\d % +(\d+) chains", line) for line in done.stdout.splitlines()]
     # In two tables: of all draws, and of the last quarter
     assert sum(int(match[1]) for match in counts if match) == 6
     assert done.stdout.lstrip().startswith("approximate: prior x likelihood^0.02")
@@ -304,4 +304,10 @@ def test_noisy_xor_singles_out_the_chains_that_found_the_best_mode():
         for plateau, accuracy in ((50, 62.0), (85, 97.9), (99, 98.1), (99, 99.0))
     ]
     sizes = {name: len(members) for name, members in example["groups"](rows).items()}
-    assert sizes == {"all": 4, "near 50 %": 1, "near 85 %": 1, "near 99 %": 2, "above 98 %": 2}
+    assert sizes == {
+        "all": 4,
+        "nearest 50 %": 1,
+        "nearest 85 %": 1,
+        "nearest 99 %": 2,
+        "above 98 %": 2,
+    }
