@@ -93,15 +93,18 @@ def test_no_line_is_too_wide_for_a_terminal(demo):
     assert max(map(len, tables.splitlines())) <= 100
 
 
-def test_every_chain_has_its_row_and_ends_near_one_plateau(demo):
+def test_every_chain_has_its_row_and_one_nearest_plateau(demo):
     table = demo[0].stdout.partition(SECTIONS[2])[2].partition(SECTIONS[3])[0]
     rows = [line.split() for line in table.splitlines() if re.match(r" +\d+ +\d+\.\d\d ", line)]
     assert [row[0] for row in rows] == [str(chain) for chain in range(1, 11)]
     for row in rows:
         assert 99 <= sum(map(int, row[3:6])) <= 101  # shares of draws, rounded
-    counts = re.search(r"end near 50 %: (\d+), 85 %: (\d+), 99 %: (\d+), of 10", table).groups()
-    ends = [row[-1] for row in rows]
-    assert list(map(int, counts)) == [ends.count(end) for end in ("50", "85", "99")]
+    counts = re.search(r"nearest to 50 %: (\d+), 85 %: (\d+), 99 %: (\d+), of 10", table).groups()
+    nearest = [row[-1] for row in rows]
+    assert list(map(int, counts)) == [nearest.count(plateau) for plateau in ("50", "85", "99")]
+    for row in rows:
+        late = float(row[-2])
+        assert int(row[-1]) == min((50, 85, 99), key=lambda plateau: abs(plateau - late))
 
 
 def test_seconds_add_up(demo):
