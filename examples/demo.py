@@ -28,7 +28,7 @@ import numpy as np
 import pyro
 import torch
 from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score
 
@@ -329,8 +329,8 @@ def print_acceptance(chains: list[dict[str, Any]], predictions: Predictions) -> 
     """Tabulate acceptance rates and proposal scales by layer and by node."""
     heading("Acceptance rates and proposal scales")
     rates, late = layer_rates(chains, False), layer_rates(chains, True)
-    best = late[ends_near(predictions) == PLATEAUS[-1]]
-    near = f"{len(best)} near {PLATEAUS[-1]} %"
+    best = late[nearest_plateau(predictions) == PLATEAUS[-1]]
+    near = f"{len(best)} nearest {PLATEAUS[-1]} %"
     print("         acceptance (%): mean over chains [range]             proposal scale: geometric")
     print("         all draws         last quarter of the draws          mean [range over nodes")
     print(f"layer    {f'all {len(chains)}':<17} {f'all {len(chains)}':<17} {near:<16} and chains]")
@@ -365,27 +365,28 @@ def print_acceptance(chains: list[dict[str, Any]], predictions: Predictions) -> 
 
 
 def print_accuracy(predictions: Predictions) -> None:
-    """Tabulate test accuracies, and how many chains end near each plateau."""
+    """Tabulate test accuracies, and how many chains are nearest to each plateau late in the run."""
     heading("Test accuracy (%)")
-    shares, ends, late = (
+    shares, nearest, late = (
         plateau_shares(predictions),
-        ends_near(predictions),
+        nearest_plateau(predictions),
         late_median(predictions),
     )
     names = "  ".join(f"near {plateau}" for plateau in PLATEAUS)
-    print("       mean prediction over draws     share of single draws (%)   last quarter  ends")
-    print(f"chain  accuracy  log-likelihood       {names}   of draws      near")
+    print("       mean prediction over draws     share of single draws (%)   late median")
+    print(f"chain  accuracy  log-likelihood       {names}   accuracy  nearest")
     for chain, accuracy in enumerate(predictions.accuracy):
         cells = "  ".join(f"{100 * share:7.0f}" for share in shares[chain])
         print(
             f"{chain + 1:5}  {100 * accuracy:8.2f}  {predictions.mean_log_likelihood[chain]:14.3f}"
-            f"       {cells}   {late[chain]:12.1f}  {ends[chain]:4}"
+            f"       {cells}   {late[chain]:8.1f}  {nearest[chain]:7}"
         )
     print(f"(guessing: 50.00  {-math.log(2):.3f})")
-    print(f"Chains that end near {count_by_plateau(predictions)}, of {len(ends)}.")
+    print(f"Late medians are nearest to {count_by_plateau(predictions)}, of {len(nearest)}.")
     paragraph(
-        "A single draw counts as near the closest of these accuracies. A chain ends near the one "
-        "that is closest to the median of the last quarter of its draws."
+        "A single draw counts as near the closest of these accuracies. The late median is that of "
+        "the accuracies of single draws in the last quarter of a chain. The accuracy nearest to it "
+        "may be far off, and the chain may move to and fro: the shares and traces.png show it."
     )
 
 
@@ -403,8 +404,8 @@ def late_median(predictions: Predictions) -> Array:
     return median
 
 
-def ends_near(predictions: Predictions) -> NDArray[np.int64]:
-    """Return the plateau near which each chain ends, shape (chains,).
+def nearest_plateau(predictions: Predictions) -> NDArray[np.int64]:
+    """Return the plateau nearest to each chain's late median, shape (chains,).
 
     The accuracy of the mean prediction would not do: a chain whose draws mostly guess, with
     P(y = 1) = 0.5 nearly everywhere, scores high if the rest of its draws tip the balance.
@@ -415,9 +416,9 @@ def ends_near(predictions: Predictions) -> NDArray[np.int64]:
 
 
 def count_by_plateau(predictions: Predictions) -> str:
-    """Write how many chains end near each plateau."""
-    ends = ends_near(predictions)
-    return ", ".join(f"{plateau} %: {np.sum(ends == plateau)}" for plateau in PLATEAUS)
+    """Write how many chains are nearest to each plateau."""
+    nearest = nearest_plateau(predictions)
+    return ", ".join(f"{plateau} %: {np.sum(nearest == plateau)}" for plateau in PLATEAUS)
 
 
 def print_convergence(
@@ -461,20 +462,21 @@ def print_conclusions(
 ) -> None:
     """Say in plain words what this run shows and what it cannot show."""
     heading("What this run can and cannot show")
-    ends, best = ends_near(predictions), PLATEAUS[-1]
+    nearest, best = nearest_plateau(predictions), PLATEAUS[-1]
     moved = np.flatnonzero(plateau_shares(predictions).max(1) < SETTLED_SHARE) + 1
     r_hat = worst_r_hat(convergence)
     smallest_ess = summary(np.concatenate([ess for _, ess in convergence.values()]))[0]
     text = [
         f"After {settings.warmup:,} + {settings.draws * settings.thin:,} sweeps from random draws "
-        f"of the prior, {np.sum(ends != PLATEAUS[0])} of {len(ends)} chains end away from the "
-        f"plateau of guessing ({PLATEAUS[0]} %), and {np.sum(ends == best)} near {best} %.",
+        f"of the prior, the median accuracy of the last quarter of the draws is nearer to another "
+        f"plateau than to that of guessing ({PLATEAUS[0]} %) in {np.sum(nearest != PLATEAUS[0])} "
+        f"of {len(nearest)} chains, and nearest to {best} % in {np.sum(nearest == best)}.",
     ]
-    if np.any(ends == best):
-        late = layer_rates(chains, True)[ends == best].mean(0)
+    if np.any(nearest == best):
+        late = layer_rates(chains, True)[nearest == best].mean(0)
         course = "does not fall" if late[-1] >= late[0] else "falls"
         text.append(
-            f"Among the chains that end near {best} %, acceptance over the last quarter of the "
+            f"Among the chains nearest to {best} %, acceptance over the last quarter of the "
             f"draws {course} from the first layer to the last: {late[0]:.1f} and {late[-1]:.1f} % "
             f"on average; lowest is layer {late.argmin() + 1} with {late.min():.1f} %. The scales "
             "were tuned, which evens the rates out; examples/noisy_xor.py fixes one scale for all."
@@ -485,13 +487,13 @@ def print_conclusions(
             f"near any one): chain {', '.join(map(str, moved))}; averages over such a chain mix "
             "the plateaus in proportions that more draws would change."
         )
-    if len(set(ends)) > 1:
+    if len(set(nearest)) > 1:
         text.append(
-            "The chains end on different plateaus, so what one of them says depends on where it "
-            "got to, not only on the data."
+            "The late draws of the chains are nearest to different plateaus, so what one of them "
+            "says depends on where it got to, not only on the data."
         )
     flattered = np.flatnonzero(
-        (ends == PLATEAUS[0]) & (100 * predictions.accuracy > PLATEAUS[0] + 5)
+        (nearest == PLATEAUS[0]) & (100 * predictions.accuracy > PLATEAUS[0] + 5)
     )
     if len(flattered) > 0:
         text.append(
@@ -549,19 +551,26 @@ def draw_pictures(
     settings: Settings,
 ) -> list[Path]:
     """Draw and save all pictures."""
-    ends = ends_near(predictions)
-    names = [f"chain {chain}, ends near {plateau} %" for chain, plateau in enumerate(ends, start=1)]
+    late, nearest = late_median(predictions), nearest_plateau(predictions)
     traces = plot_traces(
         100 * predictions.draw_accuracy,
-        f"test accuracy of a single draw (%), {settings.thin} sweeps a draw",
-        titles=names,
+        "test accuracy of one draw (%)",
+        titles=[
+            f"chain {chain}: median accuracy of the last quarter of the draws {median:.1f} %"
+            for chain, median in enumerate(late, start=1)
+        ],
         reference_lines={f"{plateau} %": plateau for plateau in PLATEAUS},
     )
-    by_end = ends.argsort(kind="stable")
+    traces[-1, 0].set_xlabel(f"draw ({settings.thin} sweeps each)")
+    by_plateau = nearest.argsort(kind="stable")
     acceptance = plot_acceptance_by_node(
-        [chains[chain]["acceptance rate by node"] for chain in by_end],
+        [chains[chain]["acceptance rate by node"] for chain in by_plateau],
         target,
-        titles=[f"ends near {end} %: {np.sum(ends == end)} of {len(ends)}" for end in ends[by_end]],
+        groups=[
+            f"{np.sum(nearest == plateau)} of {len(nearest)} chains: median accuracy of\n"
+            f"the last quarter nearest to {plateau} %"
+            for plateau in nearest[by_plateau]
+        ],
     )
     # The data's two inputs lie between these
     width = np.linspace(-0.55, 1.55, settings.surface_width)
@@ -569,7 +578,7 @@ def draw_pictures(
     shown = slice(None, None, max(1, len(data.y_test) // 200))
     points, labels = data.x_test[shown].numpy(), data.y_test[shown].numpy()
     r_hat = worst_r_hat(convergence)
-    agreement = "" if r_hat <= MAX_R_HAT else f" (chains disagree: R-hat up to {r_hat:.2f})"
+    agreement = "" if r_hat <= MAX_R_HAT else f"\n(chains disagree: R-hat up to {r_hat:.2f})"
     pooled = plot_decision_surface(
         surface.reshape(1, -1, *surface.shape[2:]),
         width,
@@ -578,12 +587,20 @@ def draw_pictures(
         labels,
         titles=[f"all chains pooled{agreement}"],
     )
-    by_chain = plot_decision_surface(surface, width, width, titles=names)
+    by_chain = plot_decision_surface(
+        surface,
+        width,
+        width,
+        titles=[
+            f"chain {chain}\nmedian accuracy of the\nlast quarter: {median:.1f} %"
+            for chain, median in enumerate(late, start=1)
+        ],
+    )
     return [
-        save_picture(traces, settings.output / "traces.png"),
+        save_picture(traces[0, 0], settings.output / "traces.png"),
         save_picture(acceptance, settings.output / "acceptance-by-node.png"),
-        save_picture(pooled, settings.output / "decision-surface.png"),
-        save_picture(by_chain, settings.output / "decision-surface-by-chain.png"),
+        save_picture(pooled[0, 0], settings.output / "decision-surface.png"),
+        save_picture(by_chain[0, 0], settings.output / "decision-surface-by-chain.png"),
     ]
 
 
@@ -604,8 +621,9 @@ def predicted_surface(
     return stacked.reshape(settings.chains, -1, len(width), len(width))
 
 
-def save_picture(figure: Figure, path: Path) -> Path:
-    """Save a figure and free it."""
+def save_picture(ax: Axes, path: Path) -> Path:
+    """Save the figure that axes are in, and free it."""
+    figure = ax.get_figure(root=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return path

@@ -127,14 +127,14 @@ def describe(
 
 def print_chains(rows: list[dict[str, Any]]) -> None:
     """Print a row for each chain."""
-    print("\n       acceptance by layer (%)               lowest   test accuracy (%)          ends")
-    print(f"chain  {'1 .. 7':<37} node     mean prediction  late draws  near")
+    print("\n       acceptance by layer (%)               lowest   test accuracy (%)")
+    print(f"chain  {'1 .. 7':<37} node     mean prediction  late median  nearest")
     for row in rows:
         rates = percentages(np.array(list(row["acceptance by layer"].values())))
         print(
             f"{row['chain']:5}  {rates:<37} {100 * row['lowest node']:4.1f}  "
             f"{row['accuracy of the mean prediction']:14.2f}  "
-            f"{row['median accuracy of late draws']:13.2f}  {row['plateau']:4}"
+            f"{row['median accuracy of late draws']:12.2f}  {row['plateau']:7}"
         )
 
 
@@ -144,9 +144,9 @@ def percentages(rates: Array) -> str:
 
 
 def groups(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Sort the chains: all, by the plateau near which they end, and those that found the best."""
+    """Sort the chains: all, by the plateau nearest to their late median, and the best mode's."""
     found = {"all": rows}
-    found |= {f"near {p} %": [row for row in rows if row["plateau"] == p] for p in PLATEAUS}
+    found |= {f"nearest {p} %": [row for row in rows if row["plateau"] == p] for p in PLATEAUS}
     better = [row for row in rows if row["accuracy of the mean prediction"] > FOUND]
     return found | {f"above {FOUND} %": better}
 
@@ -157,14 +157,15 @@ def layer_table(rows: list[dict[str, Any]], when: str) -> Array:
 
 
 def print_summary(rows: list[dict[str, Any]]) -> None:
-    """Print means over all chains, those near each plateau and those that found the best mode."""
+    """Print means over all chains, those nearest each plateau and those that found the best."""
     for when in ("", ", last quarter"):
         print(f"\nMean acceptance by layer (%){when or ', all draws'}, 1 .. 7")
         for name, members in groups(rows).items():
             rates = percentages(layer_table(members, when).mean(0)) if members else "-"
             print(f"{name:<12} {len(members):3} chains  {rates}")
     print(
-        "A chain ends near the plateau closest to the median of its late draws, the last quarter.\n"
+        "The late median is that of the accuracies of single draws in the last quarter of a chain;"
+        "\nthe accuracy that it is nearest to may still be far off.\n"
         f"Above {FOUND} % are those whose mean prediction is, over the last {PREDICTING_SWEEPS:,} "
         "sweeps."
     )

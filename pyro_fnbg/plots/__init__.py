@@ -1,5 +1,25 @@
-"""Pictures of chains, acceptance rates and predictions, from plain arrays and dicts."""
+"""Pictures of chains and of predictions, from plain arrays and dicts.
 
-from pyro_fnbg.plots.drawing import plot_acceptance_by_node, plot_decision_surface, plot_traces
+Every function draws into the Matplotlib axes that it is given as `ax`, or into those of a new
+figure, returns the axes, and shows nothing.
+"""
 
-__all__ = ["plot_acceptance_by_node", "plot_decision_surface", "plot_traces"]
+from pyro_fnbg.plots.acceptance import plot_acceptance_by_layer, plot_acceptance_by_node
+from pyro_fnbg.plots.chains import plot_score, plot_traces
+from pyro_fnbg.plots.classes import plot_images, plot_reliability, plot_risk_coverage
+from pyro_fnbg.plots.comparisons import plot_accuracy, plot_by_batch_size
+from pyro_fnbg.plots.inputs import plot_decision_surface, plot_regression_band
+
+__all__ = [
+    "plot_acceptance_by_layer",
+    "plot_acceptance_by_node",
+    "plot_accuracy",
+    "plot_by_batch_size",
+    "plot_decision_surface",
+    "plot_images",
+    "plot_regression_band",
+    "plot_reliability",
+    "plot_risk_coverage",
+    "plot_score",
+    "plot_traces",
+]

@@ -6,11 +6,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
-from pyro_fnbg.core.checks import is_list, shown
+from pyro_fnbg.core.checks import as_reals, is_list, shown
 
-__all__ = ["as_array", "check_increasing", "check_shares", "checked_titles", "common_nodes"]
+__all__ = [
+    "as_array",
+    "as_labels",
+    "as_probabilities",
+    "as_samples",
+    "check_increasing",
+    "check_shares",
+    "check_together",
+    "checked_titles",
+    "common_names",
+]
+
+# By so much may the probabilities of a row miss a sum of 1: float16 has three digits
+SUM_TOLERANCE = 5e-3
 
 
 def as_array(name: str, values: ArrayLike, shape: Sequence[str | int]) -> NDArray[np.float64]:
@@ -25,9 +37,9 @@ def as_array(name: str, values: ArrayLike, shape: Sequence[str | int]) -> NDArra
         >>> as_array("values", [[1, 2.5]], ("chains", "draws"))
         array([[1. , 2.5]])
     """
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-    array = np.asarray(values, dtype=np.float64)
+    array = as_reals(values)
+    if array is None:
+        raise ValueError(f"{name} must be an array of numbers, got {shown(values)}")
     fits = array.ndim == len(shape) and all(
         size == expected or (isinstance(expected, str) and size > 0)
         for size, expected in zip(array.shape, shape, strict=False)
@@ -36,6 +48,51 @@ def as_array(name: str, values: ArrayLike, shape: Sequence[str | int]) -> NDArra
         expected = f"({', '.join(map(str, shape))})"
         raise ValueError(f"{name} must have shape {expected}, got {array.shape}")
     return array
+
+
+def as_probabilities(probabilities: ArrayLike, num_rows: int | str = "rows") -> NDArray[np.float64]:
+    """Convert the probabilities of classes, and check that those of each row sum to 1.
+
+    Example:
+        >>> as_probabilities([[0.25, 0.75]])
+        array([[0.25, 0.75]])
+    """
+    array = as_array("probabilities", probabilities, (num_rows, "classes"))
+    check_shares("probabilities", array)
+    sums = array.sum(-1)
+    wrong = sums[~(np.abs(sums - 1) <= SUM_TOLERANCE)]  # NaN, too
+    if len(wrong) > 0:
+        raise ValueError(f"probabilities must sum to 1 in each row, got a sum of {wrong[0]:g}")
+    return array
+
+
+def as_labels(labels: ArrayLike, num_rows: int, num_classes: int) -> NDArray[np.int64]:
+    """Convert the classes of rows, which count from 0, and check them.
+
+    Example:
+        >>> as_labels([0.0, 2.0], num_rows=2, num_classes=3)
+        array([0, 2])
+    """
+    array = as_array("labels", labels, (num_rows,))
+    if not np.isin(array, range(num_classes)).all():
+        found = shown(np.unique(array).tolist())
+        raise ValueError(f"labels must be whole numbers from 0 to {num_classes - 1}, got {found}")
+    return array.astype(np.int64)
+
+
+def as_samples(name: str, values: object) -> dict[object, NDArray[np.float64]]:
+    """Convert values by the name of their group; groups may differ in size.
+
+    Example:
+        >>> as_samples("values", {"small": [1], "large": [2, 3]})
+        {'small': array([1.]), 'large': array([2., 3.])}
+    """
+    if not isinstance(values, Mapping) or not values:
+        raise ValueError(f"{name} must be a mapping from groups to values, got {shown(values)}")
+    return {
+        group: as_array(f"{name}[{group!r}]", of_group, ("values",))
+        for group, of_group in values.items()
+    }
 
 
 def check_shares(name: str, values: ArrayLike) -> None:
@@ -47,32 +104,44 @@ def check_shares(name: str, values: ArrayLike) -> None:
 
 
 def check_increasing(name: str, values: NDArray[np.float64]) -> None:
-    """Check the places of a grid along one axis."""
+    """Check places along one axis."""
     if len(values) < 2 or not (np.diff(values) > 0).all():
         raise ValueError(
-            f"{name} must be two or more numbers, each larger than the last, got {values.tolist()}"
+            f"{name} must be two or more numbers, each larger than the last, got "
+            f"{shown(values.tolist())}"
         )
 
 
-def checked_titles(titles: Sequence[str] | None, count: int, word: str = "chain") -> Sequence[str]:
+def check_together(**arguments: ArrayLike | None) -> None:
+    """Check that either all of some arguments are given, or none."""
+    missing = [name for name, value in arguments.items() if value is None]
+    if 0 < len(missing) < len(arguments):
+        raise ValueError(
+            f"{' and '.join(arguments)} must be given together, got None as {missing[0]}"
+        )
+
+
+def checked_titles(
+    titles: Sequence[str] | None, count: int, word: str = "chain", name: str = "titles"
+) -> Sequence[str]:
     """Return one title each, numbered ones if there are none."""
     if titles is None:
         return [f"{word} {number}" for number in range(1, count + 1)]
     if not is_list(titles) or len(titles) != count:
-        raise ValueError(f"titles must hold {count} texts, got {shown(titles)}")
+        raise ValueError(f"{name} must hold {count} texts, got {shown(titles)}")
     return titles
 
 
-def common_nodes(rates: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return the nodes of all chains, and check their rates."""
+def common_names(rates: Sequence[Mapping[str, float]], what: str) -> list[str]:
+    """Return the names, of nodes say, that the rates of all chains have, and check the rates."""
     if not is_list(rates) or not rates or not all(map(len, rates)):
         raise ValueError(
-            f"rates must hold one mapping from nodes to rates per chain, got {shown(rates)}"
+            f"rates must hold one mapping from {what} to rates per chain, got {shown(rates)}"
         )
-    for by_node in rates:
-        if differing := sorted(by_node.keys() ^ rates[0].keys()):
+    for by_name in rates:
+        if differing := sorted(by_name.keys() ^ rates[0].keys()):
             raise ValueError(
-                f"rates must have the same nodes in all chains; {shown(differing)} differ"
+                f"rates must have the same {what} in all chains; {shown(differing)} differ"
             )
-        check_shares("rates", list(by_node.values()))
+        check_shares("rates", list(by_name.values()))
     return list(rates[0])

@@ -7,7 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_fnbg.plots import plot_acceptance_by_node, plot_decision_surface, plot_traces
+from pyro_fnbg.plots import (
+    plot_acceptance_by_node,
+    plot_accuracy,
+    plot_decision_surface,
+    plot_images,
+    plot_reliability,
+    plot_risk_coverage,
+    plot_traces,
+)
 
 NAN = float("nan")
 RATES = [{"a.node1": 0.1}, {"a.node1": NAN}]
@@ -19,6 +27,7 @@ SURFACE = {
     "labels": [1],
 }
 TRACES = {"values": [[1.0, 2.0], [2.0, NAN]], "label": "height (m)"}
+ROWS = {"probabilities": [[0.3, 0.7]], "labels": [1]}
 MISTAKES = {
     "one chain": (plot_traces, TRACES | {"values": [1.0, 2.0]}, "values"),
     "draws with parameters": (plot_traces, TRACES | {"values": np.zeros((2, 5, 3))}, "values"),
@@ -30,6 +39,15 @@ MISTAKES = {
     "other nodes": (plot_acceptance_by_node, {"rates": [*RATES, {"b.node1": 0.1}]}, "rates"),
     "per cent": (plot_acceptance_by_node, {"rates": [{"a.node1": 23.4}]}, "rates"),
     "target in per cent": (plot_acceptance_by_node, {"rates": RATES, "target": 23.4}, "target"),
+    "accuracy in per cent": (plot_accuracy, {"accuracies": {"chain 1": [85.0]}}, "accuracies"),
+    "one group": (plot_accuracy, {"accuracies": [0.85]}, "accuracies"),
+    "logits of classes": (plot_reliability, ROWS | {"probabilities": [[-1.0, 2.0]]}, "prob"),
+    "P(class 1) alone": (plot_risk_coverage, ROWS | {"probabilities": [0.7]}, "probabilities"),
+    "P(class 1) in a column": (plot_risk_coverage, ROWS | {"probabilities": [[0.7]]}, "prob"),
+    "one-hot labels": (plot_reliability, ROWS | {"labels": [[0, 1]]}, "labels"),
+    "classes from 1": (plot_reliability, ROWS | {"labels": [2]}, "labels"),
+    "flat images": (plot_images, ROWS | {"images": np.zeros((1, 784))}, "images"),
+    "images with a channel": (plot_images, ROWS | {"images": np.zeros((1, 1, 8, 8))}, "images"),
     "logits": ({"probabilities": np.full((1, 2, 2, 2), -1.5)}, "probabilities"),
     "one set": ({"probabilities": np.full((2, 2, 2), 0.5)}, "probabilities"),
     "a finer grid": ({"x_values": [0.0, 0.5, 1.0]}, "x_values"),
@@ -46,7 +64,7 @@ MISTAKES = {
 def test_what_cannot_be_drawn_is_refused_and_leaves_no_figure(mistake):
     *call, changes, argument = mistake
     function = call[0] if call else plot_decision_surface
-    with pytest.raises(ValueError, match=rf"{argument} must .*(got|differ)"):
+    with pytest.raises(ValueError, match=rf"{argument}.* must .*(got|differ)"):
         function(**(changes if call else SURFACE | changes))
     assert not plt.get_fignums()
 
@@ -63,9 +81,8 @@ def test_what_cannot_be_drawn_is_refused_and_leaves_no_figure(mistake):
 @settings(max_examples=3)
 def test_edges_that_can_be_drawn(values, lines, as_tensor):
     given_values = torch.tensor(values, requires_grad=True) if as_tensor else values
-    figure = plot_traces(given_values, "q", reference_lines=lines)
-    assert len(figure.axes) == len(values)
-    plt.close(figure)
+    traces = plot_traces(given_values, "q", reference_lines=lines)
+    assert traces.shape == (len(values), 2)
     one = plot_decision_surface(np.full((1, 1, 2, 3), 1), [0, 1e-3, 1e3], [-1e3, 0.0])
-    assert len(one.axes) == 4
-    plt.close(one)
+    assert one.shape == (2, 1)
+    plt.close("all")

@@ -1,0 +1,209 @@
+"""The course of chains: a quantity draw by draw, and how good predictions are after so many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import fill
+
+import matplotlib
+import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
+from numpy.typing import ArrayLike, NDArray
+
+from pyro_fnbg.core.checks import check_count
+from pyro_fnbg.plots.checks import as_array, check_increasing, checked_titles
+from pyro_fnbg.plots.style import (
+    COLOURS,
+    STYLE,
+    Panels,
+    as_panels,
+    draw_grid,
+    legend_beside,
+    look,
+    mark_level,
+)
+
+__all__ = ["plot_score", "plot_traces"]
+
+
+@matplotlib.rc_context(STYLE)
+def plot_traces(
+    values: ArrayLike,
+    label: str,
+    warmup: int = 0,
+    near: int | None = None,
+    titles: Sequence[str] | None = None,
+    reference_lines: Mapping[str, float] | None = None,
+    ax: Panels | None = None,
+) -> Panels:
+    """Draw the course of one quantity through each chain: the whole run, and its end from near.
+
+    Each chain has two panels side by side. On the left is the whole run on axes that all chains
+    share: a chain that stays on another level than the rest, or is still on its way, shows at a
+    glance. A pale line joins the draws; a dark one is their running mean over a fiftieth of the
+    run; the warmup is shaded. On the right are the last draws alone on a scale of their own, which
+    differs between chains: it shows how the chain moves. Their mean is in the title.
+
+    Args:
+        values: The quantity by draw, those of the warmup first, shape ``(chains, warmup + draws)``;
+            NaN leaves a gap.
+        label: What the quantity is, with its unit; labels the vertical axes.
+        warmup: How many of the values belong to the warmup; they are numbered from below up to 0.
+        near: How many of the last draws the right panels show; a tenth of them when left out.
+        titles: One title per chain; "chain 1" and so on when left out.
+        reference_lines: Levels to be marked by a dashed line in the left panels, by the text to be
+            written beside it.
+        ax: Axes to draw into, shape ``(chains, 2)``; those of a new figure when left out.
+
+    Returns:
+        The axes, shape ``(chains, 2)``.
+
+    Raises:
+        ValueError: If ``values`` or ``ax`` has another shape, ``titles`` another length, or
+            ``warmup`` or ``near`` is larger than what there is.
+
+    Example:
+        >>> import matplotlib.pyplot as plt
+        >>> import numpy as np
+        >>> accuracy = np.random.default_rng(0).uniform(80, 100, size=(4, 250))
+        >>> ax = plot_traces(accuracy, "accuracy (%)", warmup=50, reference_lines={"chance": 50.0})
+        >>> ax[0, 1].get_title("left")
+        'last 20 of 200 draws: mean 91.94'
+        >>> plt.close(ax[0, 0].figure)
+    """
+    traces = as_array("values", values, ("chains", "draws"))
+    num_chains, num_values = traces.shape
+    check_count("warmup", warmup, 0, num_values - 1)
+    num_draws = num_values - warmup
+    if near is None:
+        near = max(1, num_draws // 10)
+    check_count("near", near, 1, num_draws)
+    titles = checked_titles(titles, num_chains)
+    ax = as_panels(
+        ax, (num_chains, 2), (11, 0.8 + 1.5 * num_chains), width_ratios=(2, 1), sharex="col"
+    )
+    numbers = np.arange(1, num_values + 1) - warmup
+    levels = reference_lines or {}
+    limits = _limits([*traces.flat, *levels.values()])
+    for chain, ((wide, close), trace) in enumerate(zip(ax, traces, strict=True)):
+        colour = COLOURS[chain % len(COLOURS)]
+        wide.plot(numbers, trace, color=colour, linewidth=0.5, alpha=0.4)
+        # Each running mean stands in the middle of its window
+        window = max(1, num_values // 50)
+        mean = np.convolve(trace, np.full(window, 1 / window), mode="valid")
+        wide.plot(numbers[: len(mean)] + (window - 1) / 2, mean, color=colour, linewidth=1.6)
+        for text, level in levels.items():
+            mark_level(wide, level, text)
+        if warmup > 0:
+            wide.axvspan(numbers[0], 0.5, color="0.88", linewidth=0, zorder=0)
+        wide.set_ylim(limits)
+        wide.set_title(titles[chain])
+        wide.set_ylabel(fill(label, 16))
+        last = trace[-near:]
+        close.plot(numbers[-near:], last, color=colour, linewidth=0.8)
+        close.set_title(f"last {near:,} of {num_draws:,} draws: mean {_mean(last)}")
+        for panel in (wide, close):
+            panel.margins(x=0.01)
+            draw_grid(panel, "y")
+    ax[-1, 0].set_xlabel("draw (shaded, up to 0: warmup)" if warmup > 0 else "draw")
+    ax[-1, 1].set_xlabel("draw (vertical scales differ)")
+    return ax
+
+
+@matplotlib.rc_context(STYLE)
+def plot_score(
+    scores: ArrayLike,
+    draws: ArrayLike,
+    seconds: ArrayLike,
+    label: str,
+    pooled: ArrayLike | None = None,
+    titles: Sequence[str] | None = None,
+    ax: Panels | None = None,
+) -> Panels:
+    """Draw how good the prediction is after so many draws, and after so many seconds.
+
+    Two panels with one scale of scores; draws and seconds have logarithmic scales. Chains are
+    pooled as if all ran at once: the prediction of all chains together stands where each has so
+    many draws, and in time where the last chain has them.
+
+    Args:
+        scores: Score, such as the test accuracy, of the mean prediction over the first draws of
+            each chain, shape ``(chains, points)``.
+        draws: So many first draws, increasing, shape ``(points,)``.
+        seconds: Time that each chain took to make them, shape ``(chains, points)``. Say in
+            ``label`` or elsewhere whether it contains the warmup.
+        label: What the score is, with its unit; labels the vertical axis.
+        pooled: Score of the mean prediction over the first draws of all chains together, shape
+            ``(points,)``.
+        titles: One title per chain, for the legend; "chain 1" and so on when left out.
+        ax: Axes to draw into, shape ``(2,)``; those of a new figure when left out.
+
+    Returns:
+        The axes, shape ``(2,)``: score against draws, and against seconds.
+
+    Raises:
+        ValueError: If a shape does not fit, or ``draws`` or ``seconds`` do not increase from above
+            0.
+
+    Example:
+        >>> import matplotlib.pyplot as plt
+        >>> draws = [10, 100, 1000]
+        >>> seconds = [[0.1, 1.0, 10.0], [0.2, 1.1, 12.0]]
+        >>> scores = [[55.0, 80.0, 84.0], [52.0, 86.0, 98.0]]
+        >>> ax = plot_score(scores, draws, seconds, "accuracy (%)", pooled=[56.0, 85.0, 97.0])
+        >>> [panel.get_xlabel() for panel in ax]
+        ['draws of each chain', 'seconds']
+        >>> plt.close(ax[0].figure)
+    """
+    by_chain = as_array("scores", scores, ("chains", "points"))
+    num_chains, num_points = by_chain.shape
+    counts = as_array("draws", draws, (num_points,))
+    times = as_array("seconds", seconds, (num_chains, num_points))
+    for name, places in [("draws", counts), *(("seconds", of_chain) for of_chain in times)]:
+        check_increasing(name, places)
+        if places[0] <= 0:
+            raise ValueError(f"{name} must be above 0, got {places[0]:g}")
+    of_all = None if pooled is None else as_array("pooled", pooled, (num_points,))
+    titles = checked_titles(titles, num_chains)
+    ax = as_panels(ax, (2,), (11, 4), sharey=True)
+    for panel, places, word in (
+        (ax[0], np.broadcast_to(counts, times.shape), "draws of each chain"),
+        (ax[1], times, "seconds"),
+    ):
+        for chain, title in enumerate(titles):
+            style = look(chain)
+            panel.plot(
+                places[chain], by_chain[chain], label=title, linewidth=1, markersize=4, **style
+            )
+        if of_all is not None:
+            look_of_all = {"color": "black", "linewidth": 2.5, "linestyle": "--"}
+            panel.plot(places.max(0), of_all, label="all pooled", **look_of_all)
+        panel.set_xscale("log")
+        # Few and short numbers, which do not run into each other
+        steps = (1.0,) if places.max() > 100 * places.min() else (1.0, 2.0, 5.0)
+        panel.xaxis.set_major_locator(LogLocator(subs=steps))
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.set_xlabel(word)
+        draw_grid(panel, "y")
+    ax[0].set_ylabel(label)
+    legend_beside(ax[1])
+    return ax
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return where an axis begins and ends that shows all values, if there are any."""
+    finite = [value for value in values if np.isfinite(value)]
+    if not finite:
+        return None
+    lowest, highest = min(finite), max(finite)
+    margin = 0.05 * (highest - lowest) or 0.5
+    return lowest - margin, highest + margin
+
+
+def _mean(values: NDArray[np.float64]) -> str:
+    """Write the mean of the values that there are."""
+    defined = values[~np.isnan(values)]
+    if len(defined) == 0:
+        return "not defined"
+    return f"{defined.mean():#.4g}".rstrip(".").replace("-", "\N{MINUS SIGN}")
