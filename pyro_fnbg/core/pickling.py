@@ -63,7 +63,7 @@ def pickled_by_value(value: object, named: Mapping[str, object]) -> bytes:
     Raises:
         RuntimeError: If it cannot be pickled; names the part that cannot.
     """
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 
     try:
         pickled: bytes = cloudpickle.dumps(value)

@@ -119,7 +119,7 @@ def _missing(folder: Path) -> list[str]:
 
 def _torchvision_class(name: str) -> Any:
     try:
-        from torchvision import datasets
+        from torchvision import datasets  # type: ignore[import-untyped]
     # A torchvision made for another torch fails with a RuntimeError.
     except (ImportError, RuntimeError) as error:
         raise ImportError(
