@@ -21,6 +21,7 @@ from pyro_fnbg.plots.style import (
     draw_grid,
     legend_beside,
 )
+from pyro_fnbg.prediction.selection import risk_coverage
 
 __all__ = ["plot_images", "plot_reliability", "plot_risk_coverage"]
 
@@ -185,7 +186,8 @@ def plot_risk_coverage(probabilities: ArrayLike, labels: ArrayLike, ax: Axes | N
     """Draw the share of errors among the predictions that are kept against how many are kept.
 
     The surest predictions are kept first; the confidence of a row is the probability of its most
-    probable class. Rows of equal confidence are kept together. For comparison: the same errors if
+    probable class. Rows of equal confidence
+    count with their mean error. For comparison: the same errors if
     they had been the least sure ones, which no order beats; and all errors spread evenly, as in an
     order at random. The curve is wild at its left end, where it stands on few rows. El-Yaniv and
     Wiener (2010), "On the foundations of noise-free selective classification".
@@ -214,19 +216,15 @@ def plot_risk_coverage(probabilities: ArrayLike, labels: ArrayLike, ax: Axes | N
     """
     shares = as_probabilities(probabilities)
     truth = as_labels(labels, *shares.shape)
-    confidence, is_wrong = shares.max(-1), shares.argmax(-1) != truth
-    order = np.argsort(-confidence, kind="stable")
-    in_order = confidence[order]
-    is_last_of_equals = np.append(in_order[1:] != in_order[:-1], True)
+    is_wrong = shares.argmax(-1) != truth
     ax = as_panel(ax, (8, 4))
-    kept = 100 * np.arange(1, len(truth) + 1) / len(truth)
-    risk = _running_mean(is_wrong[order])
-    lines = (
-        (kept[is_last_of_equals], risk[is_last_of_equals], "surest first", "-", COLOURS[0]),
-        (kept, _running_mean(np.sort(is_wrong)), "best order", ":", COLOURS[2]),
-        ([0, 100], [100 * is_wrong.mean()] * 2, "order at random", "--", "0.25"),
-    )
-    for x, y, label, style, colour in lines:
+    for uncertainty, label, style, colour in (
+        (-shares.max(-1), "surest first", "-", COLOURS[0]),
+        (is_wrong, "best order", ":", COLOURS[2]),
+        (np.zeros(len(truth)), "order at random", "--", "0.25"),
+    ):
+        curve = risk_coverage(uncertainty, is_wrong)
+        x, y = 100 * curve.coverage, 100 * curve.risk
         ax.plot(x, y, label=label, linestyle=style, color=colour, linewidth=1.6)
     ax.set_xlim(0, 100)
     ax.set_ylim(bottom=0)
@@ -265,9 +263,3 @@ def _draw_bars(
     bars.set_xlim(0, 1)
     bars.set_ylim(len(likeliest) - 0.5, -0.5)
     bars.set_axis_off()
-
-
-def _running_mean(is_wrong: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the share of errors (%) among the first one, two and so on."""
-    shares: NDArray[np.float64] = 100 * np.cumsum(is_wrong) / np.arange(1, len(is_wrong) + 1)
-    return shares

@@ -125,15 +125,15 @@ def test_risk_is_the_share_of_errors_among_the_surest():
     np.testing.assert_allclose(surest.get_xdata(), [25, 50, 75, 100])
     np.testing.assert_allclose(surest.get_ydata(), [0, 50, 100 / 3, 50])
     np.testing.assert_allclose(best.get_ydata(), [0, 0, 100 / 3, 50])
-    np.testing.assert_allclose(random.get_ydata(), [50, 50])
+    np.testing.assert_allclose(random.get_ydata(), [50, 50, 50, 50])
 
 
-def test_rows_of_equal_confidence_are_kept_together_whatever_their_order():
+def test_rows_of_equal_confidence_share_their_errors_whatever_their_order():
     p, labels = np.array([0.9, 0.75, 0.75, 0.6]), np.array([1, 0, 1, 1])
     for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
         line = plot_risk_coverage(binary(p[order]), labels[order]).lines[0]
-        np.testing.assert_allclose(line.get_xdata(), [25, 75, 100])
-        np.testing.assert_allclose(line.get_ydata(), [0, 100 / 3, 25])
+        np.testing.assert_allclose(line.get_xdata(), [25, 50, 75, 100])
+        np.testing.assert_allclose(line.get_ydata(), [0, 25, 100 / 3, 25])
 
 
 @pytest.mark.parametrize("draw", [plot_reliability, plot_risk_coverage])
