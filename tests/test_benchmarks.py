@@ -34,6 +34,20 @@ def test_every_file_is_collected_without_what_only_benchmarks_need():
     assert files == {name for name in files if f"{name}::" in done.stdout}
 
 
+def test_prediction_speed_times_everything_but_what_is_not_installed():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.prediction_speed", "--draws", "30", "--rows", "20"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": "tests", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for name in ("marginal_predictive", "predict", "own network"):
+        assert found[name]["seconds"] > found[name]["floor"] > 0
+
+
 @pytest.mark.slow
 def test_everything_runs_and_fills_every_table(tmp_path):
     pytest.importorskip("pytest_benchmark")
