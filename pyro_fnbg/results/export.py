@@ -34,7 +34,7 @@ from pyro_fnbg.stock.finished import bound_model, diagnostics_by_chain
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["to_arviz"]
+__all__ = ["assemble", "to_arviz", "to_groups"]
 
 # The noise of minibatch decisions by its names in ArviZ
 BATCH_NOISE = {
@@ -122,6 +122,40 @@ def to_arviz(
         >>> idata["posterior"].attrs["nominal_likelihood_temperature"]
         4.0
     """
+    return assemble(
+        to_groups(
+            mcmc,
+            coords=coords,
+            dims=dims,
+            observed_data=observed_data,
+            log_likelihood=log_likelihood,
+            posterior_predictive=posterior_predictive,
+        )
+    )
+
+
+def to_groups(
+    mcmc: Any,
+    *,
+    coords: Mapping[str, Sequence[Any]] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    observed_data: bool = True,
+    log_likelihood: bool = False,
+    posterior_predictive: bool = False,
+) -> dict[str, xr.Dataset]:
+    """Make the groups of ``to_arviz``, without ArviZ; arguments and errors are as there.
+
+    A group can be empty here; ``assemble`` leaves it out.
+
+    Example:
+        >>> from pyro.infer import MCMC
+        >>> from pyro_fnbg.networks.mlp import BayesianMLP
+        >>> model = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+        >>> mcmc = MCMC(FNBG(model), num_samples=8, disable_progbar=True)
+        >>> mcmc.run(torch.randn(20, 2), torch.arange(20) % 2)
+        >>> [name for name, group in to_groups(mcmc).items() if group]
+        ['posterior', 'sample_stats', 'chain_stats', 'observed_data']
+    """
     reports = _checked_reports(mcmc)
     check_flag("observed_data", observed_data)
     check_flag("log_likelihood", log_likelihood)
@@ -160,7 +194,7 @@ def to_arviz(
         "posterior_predictive": dataset(responses, SAMPLE_DIMS, dims, coords).assign_attrs(origin),
     }
     check_known("coords", coords, {dim for group in groups.values() for dim in group.dims})
-    return _assemble({name: group for name, group in groups.items() if group}, attributes)
+    return groups
 
 
 def _checked_reports(mcmc: Any) -> list[ChainReport]:
@@ -293,10 +327,12 @@ def _as_arrays(values: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
     return {name: value.detach().cpu().numpy() for name, value in values.items()}
 
 
-def _assemble(groups: dict[str, Any], attributes: dict[str, Any]) -> Any:
-    """Put the groups into what the installed ArviZ works on."""
+def assemble(groups: Mapping[str, xr.Dataset]) -> Any:
+    """Put the groups that are not empty into what the installed ArviZ works on."""
+    attributes = groups["posterior"].attrs
+    filled = {name: group for name, group in groups.items() if group}
     if has_arviz_1():
         import xarray as xr
 
-        return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **groups})
-    return import_arviz().InferenceData(attrs=attributes, **groups)
+        return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **filled})
+    return import_arviz().InferenceData(attrs=attributes, **filled)
