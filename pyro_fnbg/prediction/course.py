@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Mapping, Sequence
@@ -68,7 +67,8 @@ class CourseSums:
 
     Attributes:
         lengths: Numbers of draws of each chain.
-        sums: By name, shape ``(chains + 1, lengths)``; the last is of all chains together.
+        sums: By name, shape ``(2, chains, lengths)``: of each chain alone, and of the first chain,
+            the first two, and so on together.
     """
 
     lengths: tuple[int, ...]
@@ -77,12 +77,13 @@ class CourseSums:
     def add(self, totals: Sequence[Sequence[Totals]], y: Tensor) -> None:
         """Add some rows, given the totals of each chain's segments."""
         by_chain = [list(itertools.accumulate(chain))[: len(self.lengths)] for chain in totals]
-        together = [functools.reduce(operator.add, at) for at in zip(*by_chain, strict=True)]
-        for number, line in enumerate([*by_chain, together]):
-            for place, one in enumerate(line):
-                for name, value in _row_scores(one, y).items():
-                    zeros = torch.zeros(len(totals) + 1, len(self.lengths), dtype=torch.float64)
-                    self.sums.setdefault(name, zeros)[number, place] += value.sum().item()
+        pooled = itertools.accumulate(by_chain, _added)
+        for kind, lines in enumerate((by_chain, pooled)):
+            for number, line in enumerate(lines):
+                for place, one in enumerate(line):
+                    for name, value in _row_scores(one, y).items():
+                        zeros = torch.zeros(2, len(totals), len(self.lengths), dtype=torch.float64)
+                        self.sums.setdefault(name, zeros)[kind, number, place] += value.sum().item()
 
     def course(self, num_rows: int) -> ScoreCourse:
         """Return the scores of all rows."""
@@ -95,9 +96,14 @@ class CourseSums:
         }
         return ScoreCourse(
             self.lengths,
-            {name: value[:-1] for name, value in found.items()},
-            {name: value[-1] for name, value in found.items()},
+            {name: alone for name, (alone, _) in found.items()},
+            {name: pooled for name, (_, pooled) in found.items()},
         )
+
+
+def _added(some: list[Totals], others: list[Totals]) -> list[Totals]:
+    """Add the totals of one chain to those of others, length by length."""
+    return [operator.add(one, other) for one, other in zip(some, others, strict=True)]
 
 
 def _row_scores(totals: Totals, y: Tensor) -> dict[str, Tensor]:

@@ -24,7 +24,8 @@ class ScoreCourse:
     Attributes:
         lengths: Numbers of draws of each chain.
         by_chain: Scores by name, each of shape ``(chains, lengths)``, of every chain alone.
-        pooled: Scores by name, each of shape ``(lengths,)``, of so many draws of all chains.
+        pooled: Scores by name, of the same shape, of the first chain, of the first two together,
+            and so on: the last line is of all chains.
     """
 
     lengths: tuple[int, ...]
@@ -39,7 +40,7 @@ class ScoreCourse:
         for name, pooled in self.pooled.items():
             for chain, scores in enumerate(self.by_chain[name]):
                 columns[name, f"chain {chain}"] = scores.numpy(force=True)
-            columns[name, "pooled"] = pooled.numpy(force=True)
+            columns[name, "pooled"] = pooled[-1].numpy(force=True)
         return pd.DataFrame(columns, index=pd.Index(self.lengths, name="draws"))
 
 

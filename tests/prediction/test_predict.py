@@ -231,8 +231,11 @@ def test_the_course_of_scores_is_that_of_predictions_from_fewer_draws(model, num
         for chain, draws in enumerate(chains):
             for name, value in scores(list(draws)).items():
                 assert course.by_chain[name][chain, place].item() == pytest.approx(value, rel=1e-5)
-        for name, value in scores([draw for draws in chains for draw in draws]).items():
-            assert course.pooled[name][place].item() == pytest.approx(value, rel=1e-5)
+        for count in range(1, num_chains + 1):
+            draws = [draw for chain in chains[:count] for draw in chain]
+            for name, value in scores(draws).items():
+                found = course.pooled[name][count - 1, place].item()
+                assert found == pytest.approx(value, rel=1e-5)
     table = course.table()
     assert table.index.tolist() == lengths
     assert table.shape[1] == 2 * (num_chains + 1)
