@@ -15,13 +15,13 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_fnbg.chains.pace import Pace
-from pyro_fnbg.chains.pickling import check_picklable
 from pyro_fnbg.chains.report import ChainReport, Diagnostics, report, warn_of_blocks
 from pyro_fnbg.chains.setup import Run, start_run
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.config import Config, check_arguments
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.core.pickling import check_picklable
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.bound import BoundModel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from pyro_fnbg.chains.setup import start_chain, start_run
 from pyro_fnbg.config import Config
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
+from pyro_fnbg.core.tasks import as_they_end, on_threads
 from pyro_fnbg.engines.base import Problem, Record
 from pyro_fnbg.model.bound import BoundModel
 
@@ -109,24 +109,17 @@ def run_chains(problem: Problem, chains: Sequence[ChainState], num_sweeps: int) 
 
 def _on_threads(problem: Problem, groups: Sequence[_Group], num_sweeps: int) -> Generator[Piece]:
     """Run the groups side by side, each piece on the next thread that is free."""
-    with ThreadPoolExecutor(min(len(groups), torch.get_num_threads())) as pool:
 
-        def submit(group: _Group) -> Future[list[Piece]]:
-            return pool.submit(_advance, problem, group, num_sweeps)
+    def run(_: None, group: _Group) -> tuple[_Group, list[Piece]]:
+        return group, _advance(problem, group, num_sweeps)
 
-        pending = {submit(group): group for group in groups}
-        try:
-            while pending:
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                # In the order of submission, or a chain could fall behind lap by lap
-                for future in [one for one in pending if one in done]:
-                    group = pending.pop(future)
-                    pieces = future.result()
-                    if group.chains[0].sweeps < num_sweeps:
-                        pending[submit(group)] = group
-                    yield from pieces
-        finally:
-            pool.shutdown(cancel_futures=True)
+    def following(done: tuple[_Group, list[Piece]]) -> _Group | None:
+        group, _ = done
+        return group if group.chains[0].sweeps < num_sweeps else None
+
+    with on_threads(min(len(groups), torch.get_num_threads()), None) as workers:
+        for _, pieces in as_they_end(workers, run, groups, following):
+            yield from pieces
 
 
 def _advance(problem: Problem, group: _Group, num_sweeps: int) -> list[Piece]:

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import time
-import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -19,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_fnbg.chains.pickling import check_picklable, picklable_error
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.chains.running import run_chains, start_chains
 from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.config import Config
 from pyro_fnbg.core.noise import ChainKey
+from pyro_fnbg.core.pickling import check_picklable, sendable_error
 from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.draws import Draws
 from pyro_fnbg.kernel import FNBG
@@ -184,7 +183,9 @@ def _run_chain(
                 task.config, task.warmup_steps, task.bound, [initial_params], [key]
             )
         except BaseException as raised:
-            return ChainDone(chain, {}, 0, None, _sendable(raised, chain))
+            return ChainDone(
+                chain, {}, 0, None, sendable_error(raised, f"the worker of chain {chain}")
+            )
         draws = Draws(problem.sites, task.save_params, 1, task.num_draws)
         collector = Collector(task.kernel, problem, chains, draws, task.hook_fn, [suffix])
         task.kernel.show(Run(problem, chains[0]), collector.statistics[0])
@@ -201,7 +202,7 @@ def _run_chain(
                         break
         except BaseException as raised:
             # Whatever it is, the draws so far are returned with it
-            error = _sendable(raised, chain)
+            error = sendable_error(raised, f"the worker of chain {chain}")
         count = draws.counts[0]
         report = collector.report(0) if count else None
     values = {name: value.cpu().numpy() for name, value in draws.of_chain(0).items()}
@@ -214,9 +215,3 @@ def _arguments(bound: BoundModel) -> dict[str, object]:
         f"argument {place} of run": value for place, value in enumerate(bound.args)
     }
     return named | {f"argument {name!r} of run": value for name, value in bound.kwargs.items()}
-
-
-def _sendable(error: BaseException, chain: int) -> BaseException:
-    """Return an error that the parent can read, with the traceback of this worker."""
-    error.add_note(f"In the worker of chain {chain}:\n{traceback.format_exc()}")
-    return picklable_error(error)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from multiprocessing import context as multiprocessing_context
 from typing import ParamSpec, TypeVar
 
-from pyro_fnbg.chains.pickling import picklable_error
+from pyro_fnbg.core.pickling import picklable_error
 from pyro_fnbg.stock.seeds import worker_chain
 
 __all__ = ["is_being_spawned", "raising_picklable_errors"]

@@ -14,6 +14,7 @@ import torch
 from pyro_fnbg import FNBG, BayesianMLP
 from pyro_fnbg.chains import running, setup
 from pyro_fnbg.chains.running import run_chains, start_chains
+from pyro_fnbg.core import tasks
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.engines.base import Engine
 from pyro_fnbg.model.bound import BoundModel
@@ -245,7 +246,7 @@ def pools(monkeypatch):
             made.append(max_workers)
             super().__init__(max_workers)
 
-    monkeypatch.setattr(running, "ThreadPoolExecutor", Recorded)
+    monkeypatch.setattr(tasks, "ThreadPoolExecutor", Recorded)
     return made
 
 

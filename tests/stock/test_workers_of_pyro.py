@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG
-from pyro_fnbg.chains.pickling import picklable_error
+from pyro_fnbg.core.pickling import picklable_error
 from pyro_fnbg.stock import workers
 from pyro_fnbg.stock.workers import raising_picklable_errors
 from support.errors import OpenError, SensorError

@@ -2,7 +2,8 @@
 
 A forked worker has all that its parent had. A spawned one, or one of a fork server, is a new Python
 that imports the main module and unpickles what it is to run; where it cannot, it dies before it can
-say a word.
+say a word. A worker of a cluster was there before and imports no main module, so it is sent what
+that defines with the rest.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import io
 import os
 import pickle
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["check_picklable", "picklable_error"]
+__all__ = ["check_picklable", "picklable_error", "pickled_by_value", "sendable_error"]
 
 ADVICE = (
     "use mp_context='fork' on the CPU, run the chains in this process, or move it into a module"
@@ -49,6 +51,44 @@ def check_picklable(values: Mapping[str, object]) -> None:
                 f"{name} needs {pickler.missing[0]!r}, which is defined {main.where}, "
                 f"where a spawned worker cannot find it: {ADVICE}"
             )
+
+
+def pickled_by_value(value: object, named: Mapping[str, object]) -> bytes:
+    """Pickle something with the functions and classes that it needs of the main module.
+
+    Args:
+        value: What is pickled.
+        named: Its parts, by the names that users have for them.
+
+    Raises:
+        RuntimeError: If it cannot be pickled; names the part that cannot.
+    """
+    import cloudpickle  # type: ignore[import-untyped]
+
+    try:
+        pickled: bytes = cloudpickle.dumps(value)
+    except Exception as whole:
+        for name, part in named.items():
+            try:
+                cloudpickle.dumps(part)
+            except Exception as error:
+                raise RuntimeError(
+                    f"{name} must be something that a worker of the cluster can be sent, got "
+                    f"{type(part).__name__}, which cannot be pickled ({error})"
+                ) from error
+        raise RuntimeError(f"what the workers share cannot be pickled ({whole})") from whole
+    return pickled
+
+
+def sendable_error(error: BaseException, where: str) -> BaseException:
+    """Return an error that is being handled as another process can read it, with its traceback.
+
+    Args:
+        error: The error.
+        where: Where it was raised, in words.
+    """
+    error.add_note(f"In {where}:\n{traceback.format_exc()}")
+    return picklable_error(error)
 
 
 def picklable_error(error: BaseException) -> BaseException:

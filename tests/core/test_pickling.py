@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from pyro_fnbg.chains.pickling import check_picklable
+from pyro_fnbg.core.pickling import check_picklable
 
 
 def in_session(name, kind="function"):
