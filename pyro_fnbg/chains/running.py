@@ -19,7 +19,7 @@ from pyro_fnbg.core.tasks import as_they_end, on_threads
 from pyro_fnbg.engines.base import Problem, Record
 from pyro_fnbg.model.bound import BoundModel
 
-__all__ = ["Piece", "run_chains", "start_chains"]
+__all__ = ["Piece", "run_chain", "run_chains", "start_chains"]
 
 # A call of the engine is made longer until it takes so many seconds, within a bound on the numbers
 # that its record holds
@@ -90,12 +90,7 @@ def run_chains(problem: Problem, chains: Sequence[ChainState], num_sweeps: int) 
     """
     engine, everything = problem.engine, range(len(chains))
     numbers = [everything] if engine.joins_chains else [[number] for number in everything]
-    groups = [
-        _Group(
-            own, [chains[number] for number in own], Pace(ENOUGH_SECONDS, num_sweeps, MAX_NUMBERS)
-        )
-        for own in numbers
-    ]
+    groups = [_new_group(own, [chains[number] for number in own], num_sweeps) for own in numbers]
     if num_sweeps == 0:
         return
     if engine.is_compiled:
@@ -105,6 +100,26 @@ def run_chains(problem: Problem, chains: Sequence[ChainState], num_sweeps: int) 
             for group in groups:
                 yield from _advance(problem, group, num_sweeps)
             groups = [group for group in groups if group.chains[0].sweeps < num_sweeps]
+
+
+def run_chain(
+    problem: Problem, number: int, chain: ChainState, num_sweeps: int
+) -> Generator[Piece]:
+    """Run what is left of one chain's sweeps, piece by piece, in this thread.
+
+    Args:
+        problem: What it shares with others.
+        number: Its number.
+        chain: Where it is.
+        num_sweeps: Number of its sweeps, those made and those of the warmup included.
+    """
+    group = _new_group([number], [chain], num_sweeps)
+    while group.chains[0].sweeps < num_sweeps:
+        yield from _advance(problem, group, num_sweeps)
+
+
+def _new_group(numbers: Sequence[int], chains: Sequence[ChainState], num_sweeps: int) -> _Group:
+    return _Group(numbers, chains, Pace(ENOUGH_SECONDS, num_sweeps, MAX_NUMBERS))
 
 
 def _on_threads(problem: Problem, groups: Sequence[_Group], num_sweeps: int) -> Generator[Piece]:

@@ -50,6 +50,11 @@ class DrawStatistics:
         log_densities = record.log_densities[thin - 1 :: thin].double().cpu()
         self._log_densities.frombytes(log_densities.numpy().tobytes())
 
+    def extend(self, other: DrawStatistics) -> None:
+        """Take over the draws that follow."""
+        self._rates.extend(other._rates)
+        self._log_densities.extend(other._log_densities)
+
     def keep_first(self, num_draws: int) -> None:
         """Forget all draws but the first."""
         del self._rates[num_draws * (len(self.layers) + 1) :], self._log_densities[num_draws:]

@@ -88,7 +88,8 @@ def sendable_error(error: BaseException, where: str) -> BaseException:
         where: Where it was raised, in words.
     """
     error.add_note(f"In {where}:\n{traceback.format_exc()}")
-    return picklable_error(error)
+    # The traceback itself is sent nowhere, and would keep what its frames hold in memory
+    return picklable_error(error).with_traceback(None)
 
 
 def picklable_error(error: BaseException) -> BaseException:

@@ -222,8 +222,9 @@ def on_cluster(client: Any, shared: Any, named: Mapping[str, object]) -> Generat
     try:
         yield _Cluster(executor, holder)
     finally:
-        executor.shutdown(wait=False)
-        holder.release()
+        if client.status == "running":  # one that was closed has let go of its tasks
+            executor.shutdown(wait=False)
+            holder.release()
 
 
 class _Shared:

@@ -12,6 +12,7 @@ from pyro_fnbg.chains.running import Piece
 from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.core.state import ChainState
+from pyro_fnbg.drivers.cluster import Stretch
 from pyro_fnbg.drivers.draws import Draws
 from pyro_fnbg.engines.base import Problem, advance
 from pyro_fnbg.kernel import FNBG
@@ -48,11 +49,30 @@ class Collector:
         self.statistics = [DrawStatistics(problem.partition) for _ in chains]
         self._kernel, self._hook_fn, self._suffixes = kernel, hook_fn, suffixes
 
-    def take(self, piece: Piece) -> None:
-        """Take a piece, and show it to the hook draw by draw."""
-        if self._hook_fn is None:
-            self._add(piece)
-            return
+    def take(self, made: Piece | Stretch) -> None:
+        """Take some sweeps, and show them to the hook draw by draw.
+
+        Raises:
+            BaseException: What stopped a stretch, once the draws before it are taken.
+        """
+        if isinstance(made, Stretch):
+            self._take_stretch(made)
+        elif self._hook_fn is None:
+            self._add(made)
+        else:
+            self._show(made, self._hook_fn)
+
+    def _take_stretch(self, stretch: Stretch) -> None:
+        for piece in stretch.pieces:
+            self.take(piece)
+        if not stretch.pieces:
+            self.statistics[stretch.number].extend(stretch.statistics)
+            self.draws.add(stretch.number, stretch.positions)
+            self.chains[stretch.number] = stretch.after
+        if stretch.error is not None:
+            raise stretch.error
+
+    def _show(self, piece: Piece, hook: Hook) -> None:
         problem, chain = self.problem, piece.before
         a_draw = problem.sweeps_a_draw(chain)
         for first in range(0, len(piece.record.accepted), a_draw):
@@ -64,7 +84,7 @@ class Collector:
             stage = "Warmup" if in_warmup else "Sample"
             number = before.sweeps if in_warmup else problem.num_draws(before)
             params = problem.sites.layout.unflatten(chain.position.clone())
-            self._hook_fn(self._kernel, params, stage + self._suffixes[piece.number], number)
+            hook(self._kernel, params, stage + self._suffixes[piece.number], number)
 
     def _add(self, piece: Piece) -> None:
         problem, record = self.problem, piece.record

@@ -1,13 +1,14 @@
-"""``MultiChainMCMC``: many chains of ``FNBG``, in one process or in several."""
+"""``MultiChainMCMC``: many chains of ``FNBG``, in one process, in several, or on a cluster."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyro
+import torch
 from pyro import poutine
 from torch import Tensor
 
@@ -19,6 +20,8 @@ from pyro_fnbg.config import check_driver_options, checked_sizes, with_thin
 from pyro_fnbg.core.checks import as_probability, check_choice
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
+from pyro_fnbg.core.tasks import check_client
+from pyro_fnbg.drivers.cluster import SharedRun, Stretch, run_on_cluster
 from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.draws import Draws, kept_chains, pick_draws
 from pyro_fnbg.drivers.interrupts import undisturbed
@@ -31,6 +34,9 @@ from pyro_fnbg.model.starts import params_by_chain
 from pyro_fnbg.results.estimates import site_estimates, summary_table
 from pyro_fnbg.stock.given import check_save_params
 from pyro_fnbg.stock.seeds import next_key
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = ["MultiChainMCMC"]
 
@@ -62,13 +68,16 @@ class MultiChainMCMC:
             turns on trace. "sequential" runs one chain after the other. "processes" gives each
             chain a process, as many at a time as there are cores: for models that run on trace.
         thin: Sweeps a draw; the kernel's own number if left out.
+        client: A ``distributed.Client``: the chains run on the workers of its Dask cluster, and
+            hooks here. A worker that dies costs some sweeps' time and no draws. The client is no
+            part of a pickle or a copy.
 
     Attributes:
         kernel: The sampler; after a run in this process it shows the last chain.
         is_complete: Whether the run whose draws are kept came to its end; False without draws.
 
     Raises:
-        TypeError: If the kernel is no ``FNBG``.
+        TypeError: If the kernel is no ``FNBG``, or the client none of Dask.
         ValueError: Naming the argument, its value and what is allowed.
 
     Example:
@@ -94,6 +103,7 @@ class MultiChainMCMC:
         save_params: Sequence[str] | None = None,
         chain_method: str = "vectorized",
         thin: int | None = None,
+        client: Client | None = None,
     ) -> None:
         if not isinstance(kernel, FNBG):
             raise TypeError(
@@ -104,6 +114,13 @@ class MultiChainMCMC:
         check_choice("chain_method", chain_method, CHAIN_METHODS)
         check_choice("mp_context", mp_context, (None, *START_METHODS))
         check_driver_options(hook_fn, disable_progbar, save_params)
+        if client is not None:
+            check_client(client)
+            if chain_method != "vectorized":
+                raise ValueError(
+                    f"chain_method must be left out where a client is given: the chains run on its "
+                    f"workers; got {chain_method!r}"
+                )
         self.kernel = kernel
         self.is_complete = False
         self._config = with_thin(kernel.config, thin)
@@ -113,6 +130,7 @@ class MultiChainMCMC:
         self._initial_params = params_by_chain(initial_params, num_chains)
         self._hook_fn, self._save_params = hook_fn, save_params
         self._chain_method, self._mp_context = chain_method, mp_context
+        self._client = client
         self._disable_progbar = disable_progbar
         # What run was called with last, and what the draws that are kept come from
         self._running = BoundModel(kernel.model)
@@ -120,6 +138,9 @@ class MultiChainMCMC:
         self._samples: dict[str, Tensor] | None = None
         self._kept: tuple[int, int] | None = None
         self._diagnostics: list[Diagnostics] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_client": None}
 
     @property
     def num_chains(self) -> int:
@@ -144,7 +165,7 @@ class MultiChainMCMC:
 
         Raises:
             ValueError: If the model, its data, the initial values or ``save_params`` do not fit.
-            RuntimeError: If a worker process dies.
+            RuntimeError: If a worker process dies; on a cluster, if several die of the same sweeps.
         """
         args = tuple(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)
         seed = next_key(None, None).key.seed
@@ -186,7 +207,11 @@ class MultiChainMCMC:
                 progress.show(piece.number, piece.after.sweeps, rates)
         self.kernel.show(Run(problem, collector.chains[-1]), collector.statistics[-1])
 
-    def _pieces(self, problem: Problem, chains: Sequence[ChainState]) -> Generator[Piece]:
+    def _pieces(
+        self, problem: Problem, chains: Sequence[ChainState]
+    ) -> Generator[Piece] | Generator[Stretch]:
+        if self._client is not None:
+            return self._stretches(chains)
         if self._chain_method == "vectorized":
             return run_chains(problem, chains, self._num_sweeps)
         return (
@@ -194,6 +219,21 @@ class MultiChainMCMC:
             for number, chain in enumerate(chains)
             for piece in run_chains(problem, [chain], self._num_sweeps)
         )
+
+    def _stretches(self, chains: Sequence[ChainState]) -> Generator[Stretch]:
+        run = SharedRun(
+            config=self._config,
+            warmup_steps=self.warmup_steps,
+            num_sweeps=self._num_sweeps,
+            bound=self._running,
+            initial_params=self._initial_params[0],
+            key=chains[0].key,
+            has_hook=self._hook_fn is not None,
+            dtype=torch.get_default_dtype(),
+            device=torch.get_default_device(),
+            params=pyro.get_param_store().get_state(),
+        )
+        return run_on_cluster(self._client, run, chains)
 
     def _run_in_processes(self, problem: Problem, keys: Sequence[ChainKey]) -> None:
         draws = Draws(problem.sites, self._save_params, *self._asked)

@@ -114,7 +114,7 @@ def run_in_processes(
     """
     context: Any = multiprocessing.get_context(mp_context or START_METHODS[0])
     if context.get_start_method() != "fork":
-        check_picklable({"hook_fn": task.hook_fn} | _arguments(task.bound))
+        check_picklable({"hook_fn": task.hook_fn} | task.bound.arguments_of_run())
     row = 1 + num_blocks
     shared = _Shared(context.RawArray("d", len(keys) * row), context.RawValue("b", 0))
     defaults = torch.get_default_dtype(), torch.get_default_device()
@@ -207,11 +207,3 @@ def _run_chain(
         report = collector.report(0) if count else None
     values = {name: value.cpu().numpy() for name, value in draws.of_chain(0).items()}
     return ChainDone(chain, values, count, report, error)
-
-
-def _arguments(bound: BoundModel) -> dict[str, object]:
-    """Name the model's arguments, as they are given to ``run``."""
-    named: dict[str, object] = {
-        f"argument {place} of run": value for place, value in enumerate(bound.args)
-    }
-    return named | {f"argument {name!r} of run": value for name, value in bound.kwargs.items()}

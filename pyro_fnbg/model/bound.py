@@ -72,6 +72,13 @@ class BoundModel:
             return numbered | dict(self.kwargs)
         return dict(call.arguments)
 
+    def arguments_of_run(self) -> dict[str, object]:
+        """Give every argument the name by which errors call it: it was given to ``run``."""
+        named: dict[str, object] = {
+            f"argument {place} of run": value for place, value in enumerate(self.args)
+        }
+        return named | {f"argument {name!r} of run": v for name, v in self.kwargs.items()}
+
     def described(self) -> str:
         """Describe the arguments: types, and shapes of tensors."""
         words = [f"{name}: {_described(value)}" for name, value in self.named_arguments().items()]

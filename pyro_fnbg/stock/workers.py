@@ -34,13 +34,15 @@ def raising_picklable_errors(
     def guarded(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except Exception as raised:
             if worker_chain() is None:
                 raise
-            raise picklable_error(error) from None
-        except SystemExit as error:
+            error = picklable_error(raised)
+        except SystemExit as raised:
             if worker_chain() is None:
                 raise
-            raise RuntimeError(f"the model called for an exit: SystemExit({error})") from None
+            error = RuntimeError(f"the model called for an exit: SystemExit({raised})")
+        # Not in a handler: where Dask was imported, an error is pickled with the one before it
+        raise error
 
     return guarded

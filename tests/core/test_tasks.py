@@ -2,6 +2,7 @@
 
 import operator
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -10,8 +11,10 @@ from functools import partial
 
 import dask
 import pytest
+import torch
 from distributed import Client, Future, LocalCluster
 
+from pyro_fnbg.core import tasks
 from pyro_fnbg.core.tasks import as_they_end, check_client, on_cluster, on_threads, ordered
 from support.cluster import kill_once, pids_of_workers
 
@@ -90,7 +93,7 @@ def test_any_error_of_a_worker_comes_home_with_its_traceback(client):
 
         with pytest.raises(RuntimeError, match="TwoWords: this and that"):
             list(ordered(workers, fail_oddly, [0], ahead=1))
-    assert len(pids_of_workers(client)) == 2
+    assert len(pids_of_workers(client)) == 2  # an exit is the task's, not the worker's
 
 
 class Counted:
@@ -119,6 +122,28 @@ def test_what_is_shared_is_unpickled_once_a_process(client):
     assert len(found) == 40
 
 
+def count_threads(shared, item):
+    return torch.get_num_threads()
+
+
+def test_tasks_of_a_worker_take_turns_with_one_torch_thread_each(client):
+    client.run(torch.set_num_threads, 2)
+    with on_cluster(client, None, {}) as workers:
+        assert list(ordered(workers, count_threads, [0], ahead=1)) == [1]
+    # A worker of two threads runs this twice at a time
+    running, most = [], []
+
+    def note(shared, item):
+        running.append(item)
+        time.sleep(0.02)
+        most.append(len(running))
+        running.remove(item)
+
+    with on_threads(2, tasks._Shared(pickle.dumps(None))) as workers:
+        list(ordered(workers, lambda shared, item: tasks._run(note, shared, item), range(4), 4))
+    assert most == [1, 1, 1, 1]
+
+
 def test_shared_values_may_be_large_without_a_warning(client):
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": 1000}):
         with on_cluster(client, b"12" * 5000, {}) as workers:
@@ -138,33 +163,6 @@ def test_what_cannot_be_sent_is_named(client):
         on_cluster(client, lock, {}),
     ):
         pass
-
-
-def kill_at_seven(flag, item):
-    if item == 7:
-        kill_once(flag)
-    return item
-
-
-def test_a_worker_that_is_killed_loses_nothing(client, tmp_path):
-    before = pids_of_workers(client)
-    with on_cluster(client, tmp_path / "flag", {}) as workers:
-        assert list(ordered(workers, kill_at_seven, range(12), ahead=4)) == list(range(12))
-    assert (tmp_path / "flag").exists()
-    assert set(pids_of_workers(client)) != set(before)
-
-
-def die(shared, item):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_task_that_kills_its_workers_ends_in_an_error(client, monkeypatch):
-    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 1)
-    with (
-        on_cluster(client, None, {}) as workers,
-        pytest.raises(RuntimeError, match=r"2 workers died without a word at the same.* tcp://"),
-    ):
-        list(ordered(workers, die, [0], ahead=1))
 
 
 def test_tasks_that_are_left_are_cancelled(client):
@@ -210,3 +208,32 @@ def test_a_client_is_one_that_can_be_used(client):
         check_client(threads)
     with pytest.raises(ValueError, match="client must be connected to a scheduler, .* closed"):
         check_client(threads)
+
+
+# --- Last, since the next worker takes seconds to start -------------------------------------------
+
+
+def kill_at_seven(flag, item):
+    if item == 7:
+        kill_once(flag)
+    return item
+
+
+def test_a_worker_that_is_killed_loses_nothing(client, tmp_path):
+    before = pids_of_workers(client)
+    with on_cluster(client, tmp_path / "flag", {}) as workers:
+        assert list(ordered(workers, kill_at_seven, range(12), ahead=4)) == list(range(12))
+    assert len(set(before) - set(pids_of_workers(client))) == 1
+
+
+def die(shared, item):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_task_that_kills_its_workers_ends_in_an_error(client, monkeypatch):
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 1)
+    with (
+        on_cluster(client, None, {}) as workers,
+        pytest.raises(RuntimeError, match=r"2 workers died without a word at the same.* tcp://"),
+    ):
+        list(ordered(workers, die, [0], ahead=1))

@@ -10,6 +10,8 @@ from pyro_fnbg import FNBG, BayesianMLP
 from pyro_fnbg.chains.report import Diagnostics
 from pyro_fnbg.chains.running import Piece, start_chains
 from pyro_fnbg.core.noise import ChainKey
+from pyro_fnbg.core.tasks import on_threads
+from pyro_fnbg.drivers import cluster
 from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.draws import Draws
 from pyro_fnbg.model.bound import BoundModel
@@ -74,6 +76,34 @@ def assert_alike(one, other):
 
 def test_pieces_of_any_size_give_the_same_draws_and_reports():
     assert_alike(collect(MIXED), collect(WHOLE))
+
+
+@pytest.mark.parametrize("numbers", [1, 9 * 5, 10**6])
+@pytest.mark.parametrize("has_hook", [False, True])
+def test_stretches_made_elsewhere_give_the_same_draws_and_reports(numbers, has_hook, monkeypatch):
+    monkeypatch.setattr(cluster, "ENOUGH_SECONDS", 100.0)
+    monkeypatch.setattr(cluster, "MAX_NUMBERS", numbers)
+    collector = new_collector((lambda *_: None) if has_hook else None)
+    problem, num_sweeps = collector.problem, WARMUP + THIN * DRAWS
+    run = cluster.SharedRun(
+        config=FNBG(NET, engine="fused", thin=THIN).config,
+        warmup_steps=WARMUP,
+        num_sweeps=num_sweeps,
+        bound=problem.bound,
+        initial_params=None,
+        key=collector.chains[0].key,
+        has_hook=has_hook,
+        dtype=torch.float32,
+        device=torch.device("cpu"),
+        params={"params": {}, "constraints": {}},
+    )
+    count = 0
+    with on_threads(1, run) as workers:
+        for stretch in cluster.run_stretches(workers, num_sweeps, collector.chains):
+            collector.take(stretch)
+            count += 1
+    assert count == 3 if numbers == 10**6 else count > 3
+    assert_alike(collector, collect(WHOLE))
 
 
 def test_a_hook_that_looks_on_changes_nothing():

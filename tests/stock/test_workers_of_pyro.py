@@ -53,8 +53,10 @@ def test_in_the_main_process_errors_are_the_users_own():
 
 @pytest.mark.usefixtures("as_in_a_worker")
 def test_in_a_worker_errors_and_exits_can_be_sent():
-    with pytest.raises(RuntimeError, match="SensorError: sensor left says 3"):
+    """Alone: where Dask was imported, an error is pickled with the one that it came from."""
+    with pytest.raises(RuntimeError, match="SensorError: sensor left says 3") as caught:
         fail(SensorError("left", 3))
+    assert caught.value.__context__ is None
     with pytest.raises(OSError, match="bad block"):
         fail(OSError(5, "bad block"))
     with pytest.raises(RuntimeError, match=r"the model called for an exit: SystemExit\(no licence"):

@@ -425,6 +425,10 @@ _GENERAL = [
     ),
 ]
 
+_STRETCHES = (
+    "tests/drivers/test_collect.py::"
+    "test_stretches_made_elsewhere_give_the_same_draws_and_reports[False-1]"
+)
 # Mistakes in what runs many chains, and many sweeps a call, by engines that are right
 _IN_DRIVER = [
     Fault(
@@ -441,6 +445,27 @@ _IN_DRIVER = [
         "record.positions[:: problem.thin]",
         "tests/drivers/test_collect.py::"
         "test_draws_and_statistics_are_those_of_the_chain_with_the_last_sweep_of_each_draw",
+    ),
+    Fault(
+        "first-sweep-of-a-draw-sent-by-a-worker",
+        "pyro_fnbg.drivers.cluster",
+        "record.positions[problem.thin - 1 :: problem.thin]",
+        "record.positions[:: problem.thin]",
+        _STRETCHES,
+    ),
+    Fault(
+        "statistics-of-a-stretch-given-to-another-chain",
+        "pyro_fnbg.drivers.collect",
+        "self.statistics[stretch.number].extend",
+        "self.statistics[stretch.number - 1].extend",
+        _STRETCHES,
+    ),
+    Fault(
+        "results-of-tasks-out-of-order",
+        "pyro_fnbg.core.tasks",
+        "> ahead:\n            yield workers.result(pending.popleft())",
+        "> ahead:\n            yield workers.result(pending.pop())",
+        "tests/core/test_tasks.py::test_results_come_in_the_order_of_items[threads]",
     ),
     Fault(
         "statistics-given-to-another-chain",
