@@ -74,7 +74,7 @@ def test_everybody_is_scored_for_every_seed(output):
         assert sum(record["reliability"]["pooled chains"]["rows"]) == NUM_TEST
         # The last length is that of what is predicted from, and the highest coverage all rows
         accuracy = record["scores"]["pooled chains"][0]["accuracy"]
-        assert record["course"]["pooled"]["accuracy"][-1] == pytest.approx(accuracy)
+        assert record["course"]["pooled"]["accuracy"][-1][-1] == pytest.approx(accuracy)
         assert record["course"]["lengths"][-1] == record["used"] == 4
         risk = record["risk"]["pooled chains"]["mutual information"]["risk"]
         assert risk[-1] == pytest.approx(1 - accuracy)

@@ -123,6 +123,8 @@ PAIRS = (
     (CHAINS + TEMPERED, ADAM + TEMPERED),
     (CHAINS + TEMPERED, ADAMS + TEMPERED),
 )
+# What the course has, by its name there, and the sign that turns it into the score
+COURSE = {"accuracy": ("accuracy", 1), "nll": ("lppd", -1)}
 OF_ELSEWHERE = ("auroc_information", "auroc_probability", "networks")
 OF_TEST_ROWS = tuple(key for key in SCORES if key not in OF_ELSEWHERE)
 
@@ -139,11 +141,11 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
         "## Where gradient training wins",
         WINNERS,
         "\n".join(verdict(records, *pair) for pair in PAIRS),
-        "## How many draws it takes",
-        "Scores of the first draws of those predicted from, of each chain alone (over all chains "
-        "and seeds) and of so many draws of all chains pooled. Warmup and dropped draws have gone "
-        "before the first. Where the last line still differs from the one above it, more draws or "
-        "longer chains would predict otherwise.",
+        "## How many draws and chains it takes",
+        "Scores of the first draws of those predicted from: of each chain alone, over all chains "
+        "and seeds, and of so many draws of each of the first chains pooled. Warmup and dropped "
+        "draws have gone before the first. Where the last line still differs from the one above "
+        "it, more draws or longer chains would predict otherwise.",
         "\n".join(course_lines(records)),
         "## Reliability",
         "Test rows of all seeds by the confidence of their prediction: how many, and how many of "
@@ -255,20 +257,27 @@ def verdict(records: Sequence[Mapping[str, Any]], chains: str, adam: str) -> str
 
 
 def course_lines(records: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """Tabulate accuracy and negative log likelihood by how many draws they are of."""
-    headings = ["accuracy, one chain", "pooled", "negative log likelihood, one chain", "pooled"]
-    yield line(["draws of a chain", *headings])
+    """Tabulate accuracy and negative log likelihood by how many draws and chains they are of."""
+    courses = [record["course"] for record in records]
+    num_chains = len(courses[0]["pooled"]["accuracy"])
+    chains = sorted({1, min(2, num_chains), num_chains})
+    headings = [f"{SCORES[key].heading}, {count} pooled" for key in COURSE for count in chains]
+    yield line(["draws of a chain", *(name.replace("1 pooled", "one chain") for name in headings)])
     yield line(["---:"] * (1 + len(headings)))
-    for place, length in enumerate(records[0]["course"]["lengths"]):
+    for place, length in enumerate(courses[0]["lengths"]):
         cells = []
-        for key, sign, name in (("accuracy", 1, "accuracy"), ("lppd", -1, "nll")):
-            alone = [
-                sign * chain[place]
-                for record in records
-                for chain in record["course"]["by chain"][key]
-            ]
-            pooled = [sign * record["course"]["pooled"][key][place] for record in records]
-            cells += [spread(values, SCORES[name].show) for values in (alone, pooled)]
+        for key, (name, sign) in COURSE.items():
+            for count in chains:
+                lines = [
+                    each
+                    for course in courses
+                    for each in (
+                        course["by chain"][name]
+                        if count == 1
+                        else course["pooled"][name][count - 1 : count]
+                    )
+                ]
+                cells.append(spread([sign * each[place] for each in lines], SCORES[key].show))
         yield line([f"{length:,}", *cells])
 
 
