@@ -57,7 +57,7 @@ class AdamPlan:
     """Say which fits are made for a seed.
 
     Attributes:
-        held_out: Training rows that choose step size and epoch, and nothing else.
+        held_out: Training rows that no step sees: they choose step size and epoch.
         num_fits: Number of fits.
         epochs: Epochs of each.
         batch_size: Rows in a step.
