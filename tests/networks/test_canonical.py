@@ -20,7 +20,9 @@ FREE = {
     "step": (False, False),
     torch.tanh: (False, False),
 }
-ACTIVATIONS = pytest.mark.parametrize("activation", FREE, ids=str)
+ACTIVATIONS = pytest.mark.parametrize(
+    "activation", FREE, ids=lambda value: getattr(value, "__name__", value)
+)
 
 
 def network(activation, has_bias=(True, True, True)):
