@@ -378,7 +378,7 @@ def print_accuracy(predictions: Predictions) -> None:
     for chain, accuracy in enumerate(predictions.accuracy):
         cells = "  ".join(f"{100 * share:7.0f}" for share in shares[chain])
         print(
-            f"{chain + 1:5}  {100 * accuracy:8.2f}  {predictions.mean_log_likelihood[chain]:14.3f}"
+            f"{chain:5}  {100 * accuracy:8.2f}  {predictions.mean_log_likelihood[chain]:14.3f}"
             f"       {cells}   {late[chain]:8.1f}  {nearest[chain]:7}"
         )
     print(f"(guessing: 50.00  {-math.log(2):.3f})")
@@ -463,7 +463,7 @@ def print_conclusions(
     """Say in plain words what this run shows and what it cannot show."""
     heading("What this run can and cannot show")
     nearest, best = nearest_plateau(predictions), PLATEAUS[-1]
-    moved = np.flatnonzero(plateau_shares(predictions).max(1) < SETTLED_SHARE) + 1
+    moved = np.flatnonzero(plateau_shares(predictions).max(1) < SETTLED_SHARE)
     r_hat = worst_r_hat(convergence)
     smallest_ess = summary(np.concatenate([ess for _, ess in convergence.values()]))[0]
     text = [
@@ -497,7 +497,7 @@ def print_conclusions(
     )
     if len(flattered) > 0:
         text.append(
-            f"Most late draws of chain {', '.join(map(str, flattered + 1))} guess, although the "
+            f"Most late draws of chain {', '.join(map(str, flattered))} guess, although the "
             "chain's mean prediction scores more: accuracy asks only on which side of 0.5 the mean "
             "falls; the log-likelihood says how far from it."
         )
@@ -557,7 +557,7 @@ def draw_pictures(
         "test accuracy of one draw (%)",
         titles=[
             f"chain {chain}: median accuracy of the last quarter of the draws {median:.1f} %"
-            for chain, median in enumerate(late, start=1)
+            for chain, median in enumerate(late)
         ],
         reference_lines={f"{plateau} %": plateau for plateau in PLATEAUS},
     )
@@ -593,7 +593,7 @@ def draw_pictures(
         width,
         titles=[
             f"chain {chain}\nmedian accuracy of the\nlast quarter: {median:.1f} %"
-            for chain, median in enumerate(late, start=1)
+            for chain, median in enumerate(late)
         ],
     )
     return [

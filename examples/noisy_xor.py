@@ -114,7 +114,7 @@ def describe(
     marginal = probabilities[-predicting:].mean(0, dtype=torch.float64)
     rates = report["sample_stats"]["layer_acceptance_rate"][-quarter:].mean(0, dtype=np.float64)
     return {
-        "chain": chain + 1,
+        "chain": chain,
         "target": report["target"],
         "acceptance by layer": report["acceptance rate by layer"],
         "acceptance by layer, last quarter": dict(zip(report["layers"], rates, strict=True)),

@@ -126,7 +126,7 @@ def main() -> None:
     print_gradients(data)
 
     fnbg, nuts = [], []
-    for number, start in enumerate(starts, start=1):
+    for number, start in enumerate(starts):
         pyro.set_rng_seed(options.seed + number)
         fnbg.append(run_chain(FNBG, data, start, options, budget=None))
         print(f"FNBG chain {number}: {fnbg[-1].seconds:.0f} s", flush=True)
@@ -297,7 +297,7 @@ def print_chains(chains: Mapping[str, list[Chain]]) -> None:
     )
     print("               evaluations               late transition  step size     density")
     for kernel, members in chains.items():
-        for number, chain in enumerate(members, start=1):
+        for number, chain in enumerate(members):
             step = "" if chain.step_size is None else f"{chain.step_size:.2g}"
             print(
                 f"{kernel:<7} {number:5}  {chain.evaluations:<11,}  {chain.transitions:11,}  "

@@ -32,6 +32,7 @@ from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.sites import seeded
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.results.export import assemble, to_groups
+from pyro_fnbg.results.function_space import PredictionDiagnostics, diagnose_predictions
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -90,6 +91,23 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             groups = self._as_groups()
             self._idata = assemble({name: group.copy() for name, group in groups.items()})
         return self._idata
+
+    def diagnose(self, X: ArrayLike) -> PredictionDiagnostics:  # noqa: N803 as scikit-learn has it
+        """Diagnose the chains by what they predict for some rows; see ``diagnose_predictions``.
+
+        Chains that have converged agree on predictions, not on weights, since nodes can change
+        places. A regressor's means and errors are in standard deviations of the response.
+
+        Args:
+            X: Inputs of some rows, ``(rows, features)``.
+
+        Returns:
+            R-hat, effective sample sizes, Monte Carlo errors and, of classes, the agreement of
+            chains; ``print`` shows the worst of it.
+        """
+        inputs = self._inputs(X)
+        (num_chains,) = {len(value) for value in self._draws().values()}
+        return diagnose_predictions(self._model, self._samples(), inputs, num_chains)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which ``load`` reads without running code of it.

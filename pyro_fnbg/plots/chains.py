@@ -50,7 +50,7 @@ def plot_traces(
         label: What the quantity is, with its unit; labels the vertical axes.
         warmup: How many of the values belong to the warmup; they are numbered from below up to 0.
         near: How many of the last draws the right panels show; a tenth of them when left out.
-        titles: One title per chain; "chain 1" and so on when left out.
+        titles: One title per chain; "chain 0" and so on when left out.
         reference_lines: Levels to be marked by a dashed line in the left panels, by the text to be
             written beside it.
         ax: Axes to draw into, shape ``(chains, 2)``; those of a new figure when left out.
@@ -114,32 +114,33 @@ def plot_traces(
 def plot_score(
     scores: ArrayLike,
     draws: ArrayLike,
-    seconds: ArrayLike,
     label: str,
+    seconds: ArrayLike | None = None,
     pooled: ArrayLike | None = None,
     titles: Sequence[str] | None = None,
     ax: Panels | None = None,
 ) -> Panels:
-    """Draw how good the prediction is after so many draws, and after so many seconds.
+    """Draw how good the prediction is after so many draws, and after so many seconds if given.
 
-    Two panels with one scale of scores; draws and seconds have logarithmic scales. Chains are
+    A panel each, with one scale of scores; draws and seconds have logarithmic scales. Chains are
     pooled as if all ran at once: the prediction of all chains together stands where each has so
     many draws, and in time where the last chain has them.
 
     Args:
         scores: Score, such as the test accuracy, of the mean prediction over the first draws of
-            each chain, shape ``(chains, points)``.
+            each chain, shape ``(chains, points)``, such as a line of ``ScoreCourse.by_chain``.
         draws: So many first draws, increasing, shape ``(points,)``.
+        label: What the score is, with its unit; labels the vertical axis.
         seconds: Time that each chain took to make them, shape ``(chains, points)``. Say in
             ``label`` or elsewhere whether it contains the warmup.
-        label: What the score is, with its unit; labels the vertical axis.
         pooled: Score of the mean prediction over the first draws of all chains together, shape
             ``(points,)``.
-        titles: One title per chain, for the legend; "chain 1" and so on when left out.
-        ax: Axes to draw into, shape ``(2,)``; those of a new figure when left out.
+        titles: One title per chain, for the legend; "chain 0" and so on when left out.
+        ax: Axes to draw into, shape ``(2,)``, or ``(1,)`` without seconds; those of a new figure
+            when left out.
 
     Returns:
-        The axes, shape ``(2,)``: score against draws, and against seconds.
+        The axes: score against draws, and against seconds if given.
 
     Raises:
         ValueError: If a shape does not fit, or ``draws`` or ``seconds`` do not increase from above
@@ -150,7 +151,7 @@ def plot_score(
         >>> draws = [10, 100, 1000]
         >>> seconds = [[0.1, 1.0, 10.0], [0.2, 1.1, 12.0]]
         >>> scores = [[55.0, 80.0, 84.0], [52.0, 86.0, 98.0]]
-        >>> ax = plot_score(scores, draws, seconds, "accuracy (%)", pooled=[56.0, 85.0, 97.0])
+        >>> ax = plot_score(scores, draws, "accuracy (%)", seconds, pooled=[56.0, 85.0, 97.0])
         >>> [panel.get_xlabel() for panel in ax]
         ['draws of each chain', 'seconds']
         >>> plt.close(ax[0].figure)
@@ -158,18 +159,19 @@ def plot_score(
     by_chain = as_array("scores", scores, ("chains", "points"))
     num_chains, num_points = by_chain.shape
     counts = as_array("draws", draws, (num_points,))
-    times = as_array("seconds", seconds, (num_chains, num_points))
-    for name, places in [("draws", counts), *(("seconds", of_chain) for of_chain in times)]:
-        check_increasing(name, places)
-        if places[0] <= 0:
-            raise ValueError(f"{name} must be above 0, got {places[0]:g}")
+    scales = [("draws", "draws of each chain", np.broadcast_to(counts, by_chain.shape))]
+    if seconds is not None:
+        times = as_array("seconds", seconds, (num_chains, num_points))
+        scales.append(("seconds", "seconds", times))
+    for name, _, places in scales:
+        for of_chain in places:
+            check_increasing(name, of_chain)
+            if of_chain[0] <= 0:
+                raise ValueError(f"{name} must be above 0, got {of_chain[0]:g}")
     of_all = None if pooled is None else as_array("pooled", pooled, (num_points,))
     titles = checked_titles(titles, num_chains)
-    ax = as_panels(ax, (2,), (11, 4), sharey=True)
-    for panel, places, word in (
-        (ax[0], np.broadcast_to(counts, times.shape), "draws of each chain"),
-        (ax[1], times, "seconds"),
-    ):
+    ax = as_panels(ax, (len(scales),), (1.5 + 4.75 * len(scales), 4), sharey=True)
+    for panel, (_, word, places) in zip(ax, scales, strict=True):
         for chain, title in enumerate(titles):
             style = look(chain)
             panel.plot(
@@ -187,7 +189,7 @@ def plot_score(
         panel.set_xlabel(word)
         draw_grid(panel, "y")
     ax[0].set_ylabel(label)
-    legend_beside(ax[1])
+    legend_beside(ax[-1])
     return ax
 
 

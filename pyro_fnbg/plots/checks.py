@@ -124,9 +124,9 @@ def check_together(**arguments: ArrayLike | None) -> None:
 def checked_titles(
     titles: Sequence[str] | None, count: int, word: str = "chain", name: str = "titles"
 ) -> Sequence[str]:
-    """Return one title each, numbered ones if there are none."""
+    """Return one title each, numbered from 0 if there are none, as chains are in ArviZ."""
     if titles is None:
-        return [f"{word} {number}" for number in range(1, count + 1)]
+        return [f"{word} {number}" for number in range(count)]
     if not is_list(titles) or len(titles) != count:
         raise ValueError(f"{name} must hold {count} texts, got {shown(titles)}")
     return titles

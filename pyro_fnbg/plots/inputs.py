@@ -124,7 +124,7 @@ def plot_decision_surface(
         y_values: Second input of the grid, increasing, shape ``(rows,)``.
         points: Data to be drawn on the mean, shape ``(points, 2)``.
         labels: Classes 0 and 1 of the points, shape ``(points,)``: circles and crosses.
-        titles: One title per set; "set 1" and so on when left out.
+        titles: One title per set; "set 0" and so on when left out.
         ax: Axes to draw into, shape ``(2, sets)``; those of a new figure when left out. Two colour
             bars take some of their room.
 

@@ -33,18 +33,20 @@ class ScoreCourse:
     pooled: Mapping[str, Tensor]
 
     def table(self) -> pd.DataFrame:
-        """Tabulate the scores, a line for each length: of the chains, then of all of them."""
+        """Tabulate the scores: a line for each chain and for all of them, a column a length."""
         import pandas as pd
 
-        columns = {}
+        lines = {}
         for name, pooled in self.pooled.items():
             for chain, scores in enumerate(self.by_chain[name]):
-                columns[name, f"chain {chain}"] = scores.numpy(force=True)
-            columns[name, "pooled"] = pooled[-1].numpy(force=True)
-        return pd.DataFrame(columns, index=pd.Index(self.lengths, name="draws"))
+                lines[name, f"chain {chain}"] = scores.numpy(force=True)
+            lines[name, "pooled"] = pooled[-1].numpy(force=True)
+        table = pd.DataFrame.from_dict(lines, orient="index", columns=list(self.lengths))
+        table.index = pd.MultiIndex.from_tuples(lines, names=["score", "draws of"])
+        return table.rename_axis(columns="draws")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassPrediction:
     """Hold the predictive distribution of each row over classes, averaged over draws.
 
@@ -70,6 +72,12 @@ class ClassPrediction:
     num_draws: int
     temperature: float = 1.0
     course: ScoreCourse | None = None
+
+    def __repr__(self) -> str:
+        rows, classes = self.probabilities.shape
+        what = f"{rows} rows, {classes} classes, {self.num_draws} draws"
+        tempered = "" if self.temperature == 1.0 else f", temperature {self.temperature:.4g}"
+        return f"<ClassPrediction: {what}{tempered}>"
 
     @property
     def labels(self) -> Tensor:
@@ -142,7 +150,7 @@ class ClassPrediction:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NumberPrediction:
     """Hold the predictive distribution of each row's numbers or counts: a mixture over draws.
 
@@ -178,6 +186,11 @@ class NumberPrediction:
     has_exact_quantiles: bool = True
     log_density: Tensor | None = None
     course: ScoreCourse | None = None
+
+    def __repr__(self) -> str:
+        rows, *outputs = self.mean.shape
+        several = "".join(f", {count} outputs" for count in outputs)
+        return f"<NumberPrediction: {rows} rows{several}, {self.num_draws} draws>"
 
     @property
     def variance(self) -> Tensor:

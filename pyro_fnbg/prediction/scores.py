@@ -30,6 +30,11 @@ UNDERCONFIDENT = (
     "add noise, predictions are less sure than the posterior's, and these scores show that as well"
 )
 
+TEMPERED = (
+    "the chain did not target the posterior: the temperature makes up, on average, for predictions "
+    "that are less sure than the posterior's, and for nothing else"
+)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(Mapping[str, float]):
@@ -75,7 +80,7 @@ class Scores(Mapping[str, float]):
         lines.append(f"{self.num_rows} rows, {self.num_draws} draws")
         lines.append(f"target of the chain: {self.target or 'not given'}")
         if self.target not in (None, EXACT_TARGET):
-            lines.append(f"warning: {UNDERCONFIDENT}")
+            lines.append(f"warning: {UNDERCONFIDENT if self.temperature == 1.0 else TEMPERED}")
         if self.temperature != 1.0:
             lines.append(
                 f"temperature: {self.temperature:.4g} (probabilities to the power of "

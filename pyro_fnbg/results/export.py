@@ -183,6 +183,9 @@ def to_groups(
         if name in likelihoods
     }
     responses = posterior_responses(bound, samples, observed) if posterior_predictive else {}
+    # ArviZ draws bars of whole numbers and curves of others: it compares what is of one type
+    are_whole = {name: found.dtype for name, found in responses.items() if found.dtype.kind == "i"}
+    data |= {name: data[name].astype(dtype) for name, dtype in are_whole.items() if name in data}
     origin = _origin()
     attributes = _run_attributes(mcmc, reports) | origin
     groups = {

@@ -91,7 +91,17 @@ def posterior_responses(
         found = sample_responses(bound.model, _together(samples), bound.args[0])
         return {name: _by_chain(found, samples)}
     with seeded(0):
-        return _for_each_draw(bound, samples, observed, lambda site: site["fn"].sample())
+        return _for_each_draw(bound, samples, observed, _sampled)
+
+
+def _sampled(site: Mapping[str, Any]) -> Tensor:
+    """Draw a site's value anew; whole numbers where it can have no others."""
+    found: Tensor = site["fn"].sample()
+    try:
+        is_discrete = site["fn"].support.is_discrete
+    except NotImplementedError:
+        is_discrete = False
+    return found.long() if is_discrete else found
 
 
 def _states_it_all(bound: BoundModel, observed: Mapping[str, Tensor]) -> bool:

@@ -8,7 +8,7 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from pyro_fnbg.estimators import BNNClassifier, base
+from pyro_fnbg.estimators import BNNClassifier, BNNRegressor, base
 from support.estimators import SHORT, rows, sides, thirds
 
 X = rows()
@@ -83,6 +83,19 @@ def test_the_target_is_stated():
     batched = fitted(batch_size=10)
     assert batched.target_.startswith("approximate: prior x likelihood^0.25, with a fresh")
     assert batched.target_ == batched.idata_["posterior"].attrs["target"]
+
+
+@pytest.mark.parametrize("make", [BNNClassifier, BNNRegressor])
+def test_chains_are_diagnosed_by_their_predictions(make, tmp_path):
+    x = rows()
+    estimator = make(**SHORT, num_chains=3).fit(x, sides(x))
+    found = estimator.diagnose(x[:4])
+    assert (found.num_chains, found.num_draws) == (3, SHORT["num_samples"])
+    assert found.estimates.sizes["row"] == 4
+    assert (found.agreement is None) == (make is BNNRegressor)
+    estimator.save(tmp_path / "file")
+    again = make.load(tmp_path / "file").diagnose(x[:4])
+    assert again.estimates.equals(found.estimates)
 
 
 def test_a_bar_is_shown_if_asked_for(capsys):

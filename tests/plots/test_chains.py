@@ -18,7 +18,7 @@ def test_whole_runs_and_their_ends_are_at_their_draws():
         np.testing.assert_array_equal(close.lines[0].get_xdata(), [17, 18, 19, 20])
         np.testing.assert_array_equal(close.lines[0].get_ydata(), chain[-4:])
         assert wide.get_ylabel() == "accuracy (%)"
-    assert ax[1, 0].get_title("left") == "chain 2"
+    assert ax[1, 0].get_title("left") == "chain 1"
     assert ax[1, 1].get_title("left") == "last 4 of 20 draws: mean 57.50"
 
 
@@ -128,6 +128,14 @@ def test_pooled_score_stands_where_the_last_chain_has_its_draws():
     np.testing.assert_array_equal(by_seconds.lines[2].get_ydata(), [81.0, 86.0, 91.0])
     legend = [text.get_text() for text in by_seconds.get_legend().texts]
     assert legend == ["a", "b", "all pooled"]
+
+
+def test_without_seconds_there_is_one_panel():
+    (panel,) = plot_score(**SCORES | {"seconds": None}, pooled=[81.0, 86.0, 91.0])
+    assert len(panel.figure.axes) == 1
+    np.testing.assert_array_equal(panel.lines[2].get_xdata(), SCORES["draws"])
+    legend = [text.get_text() for text in panel.get_legend().texts]
+    assert legend == ["chain 0", "chain 1", "all pooled"]
 
 
 @pytest.mark.parametrize("seconds", [(0.3, 0.5, 8.0), (0.001, 1.0, 100_000.0)])

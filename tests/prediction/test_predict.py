@@ -237,8 +237,11 @@ def test_the_course_of_scores_is_that_of_predictions_from_fewer_draws(model, num
                 found = course.pooled[name][count - 1, place].item()
                 assert found == pytest.approx(value, rel=1e-5)
     table = course.table()
-    assert table.index.tolist() == lengths
-    assert table.shape[1] == 2 * (num_chains + 1)
+    assert table.columns.tolist() == lengths
+    assert len(table) == 2 * (num_chains + 1)
+    for name in course.pooled:
+        assert table.loc[name, "pooled"].tolist() == course.pooled[name][-1].tolist()
+        assert table.loc[name, "chain 0"].tolist() == course.by_chain[name][0].tolist()
 
 
 @pytest.mark.parametrize("model", [SCALED, FIXED, CLASSES, counted])

@@ -172,7 +172,9 @@ def test_scores_name_a_temperature(classes):
     assert "temperature:" not in str(score_classes(prediction, y, target=EXACT_TARGET))
     found = score_classes(prediction.with_temperature(0.25), y, target=BATCHES)
     assert found.temperature == 0.25
-    assert str(found).splitlines()[-1].startswith("temperature: 0.25 (")
+    warning, temperature = str(found).splitlines()[-2:]
+    assert warning == f"warning: {scores.TEMPERED}"
+    assert temperature.startswith("temperature: 0.25 (")
 
 
 @pytest.mark.parametrize("target", ["NUTS", 1.0, ""])

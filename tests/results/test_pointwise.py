@@ -97,6 +97,22 @@ def test_arviz_uses_the_groups(data):
     assert lppd - 15 < elpd < lppd
 
 
+def test_responses_and_data_are_of_one_type_whole_numbers_where_there_are_no_others(data):
+    """ArviZ draws bars of whole numbers and curves of others, and compares them."""
+    x, y = data
+    binary = BayesianMLP([2, 1], likelihood="bernoulli")
+
+    def both(model, *labels):
+        mcmc = run(model, x, *labels, num_samples=5)
+        idata = to_arviz(mcmc, posterior_predictive=True)
+        groups = idata["posterior_predictive"], idata["observed_data"]
+        return {name: {group[name].dtype.kind for group in groups} for name in groups[0]}
+
+    assert both(binary, y.clamp_max(1)) == {"obs": {"i"}}
+    assert both(binary, y.clamp_max(1).float()) == {"obs": {"i"}}
+    assert both(two_sites, torch.zeros(20), y.float()) == {"y": {"f"}, "counts": {"i"}}
+
+
 @pytest.mark.parametrize("scale", ["batch", "full"])
 def test_runs_that_target_something_else_are_refused(scale, data):
     mcmc = run(NET, *data, num_samples=5, batch_size=5, likelihood_scale=scale)
