@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from types import TracebackType
-from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from pyro_fnbg.chains.statistics import DrawStatistics
+from pyro_fnbg.core.bars import progress_bar
 
 __all__ = ["Progress"]
 
 
 class Progress:
     """Show the sweeps of all chains in one bar, and their mean acceptance rates by layer.
-
-    A bar that cannot be written (any more), on a closed terminal or a full disk, is left out: it
-    is no reason to lose a run.
 
     Args:
         num_chains: Number of chains.
@@ -41,13 +35,7 @@ class Progress:
         self._sweeps = [0] * num_chains
         self._rates: dict[int, Sequence[float]] = {}
         self._warmup_steps, self._statistics = warmup_steps, statistics
-        # A process without a console has no stream at all
-        self._bar = tqdm(
-            total=num_chains * num_sweeps,
-            unit="sweep",
-            disable=disable or sys.stderr is None,
-            file=_Careful(sys.stderr),
-        )
+        self._bar = progress_bar(num_chains * num_sweeps, not disable, unit="sweep")
 
     def show(self, chain: int, sweeps: int, rates: Sequence[float]) -> None:
         """Note how far a chain is, and its blocks' acceptance rates in its phase so far."""
@@ -76,24 +64,3 @@ class Progress:
         if self._rates:
             self._describe()
         self._bar.close()
-
-
-class _Careful:
-    """Write to a stream what it takes, and drop the rest.
-
-    An error would leave tqdm's lock taken, where any other bar of the process waits for it.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        with suppress(Exception):
-            self._stream.write(text)
-
-    def flush(self) -> None:
-        with suppress(Exception):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from pyro_fnbg.core.bars import progress_bar
 from pyro_fnbg.core.checks import as_finite, check_flag, shown
 from pyro_fnbg.core.tasks import Workers, check_client, in_place, on_cluster, on_threads, ordered
 from pyro_fnbg.prediction.responses import ClassResponse, Response
@@ -91,13 +92,13 @@ class Effort:
 
     def bar(self, source: Source) -> tqdm:
         """Return a bar that counts rows under draws."""
-        return tqdm(
-            total=source.num_rows * source.num_draws,
+        return progress_bar(
+            source.num_rows * source.num_draws,
+            self.progress,
             desc="predict",
             unit=" rows",
             unit_scale=True,
             delay=PATIENCE,
-            disable=not self.progress,
         )
 
 

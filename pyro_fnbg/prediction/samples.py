@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -14,7 +15,10 @@ from torch import Tensor
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.prediction.responses import Response, response_of
 
-__all__ = ["count_draws", "first_response", "response_under"]
+__all__ = ["count_draws", "first_response", "response_under", "under_draw"]
+
+# Pyro's handlers are the same for all threads of a process
+ALONE = threading.RLock()
 
 
 def count_draws(samples: Mapping[str, Tensor]) -> int:
@@ -37,13 +41,29 @@ def count_draws(samples: Mapping[str, Tensor]) -> int:
     return next(iter(counts.values()))
 
 
-def _trace(
-    model: Callable[..., Any], samples: Mapping[str, Tensor], draw: int, x: Tensor
+def under_draw(
+    model: Callable[..., Any], draw: Mapping[str, Tensor], x: Tensor, seed: int | None = None
 ) -> poutine.Trace:
-    conditioned = poutine.condition(model, {name: value[draw] for name, value in samples.items()})
-    # The response is sampled and not looked at: leave the caller's random state as it was.
-    with torch.random.fork_rng([x.device] if x.is_cuda else []):
+    """Run the model with values of its latent sites.
+
+    Handlers around the prediction are none of the model's. Its random state is the caller's, or
+    that of a seed; the caller's stays as it is.
+    """
+    conditioned = poutine.condition(model, dict(draw))
+    with ALONE, poutine.block(), torch.random.fork_rng([x.device] if x.is_cuda else []):
+        if seed is not None:
+            torch.manual_seed(seed)
         return poutine.trace(conditioned).get_trace(x)
+
+
+def _trace(
+    model: Callable[..., Any],
+    samples: Mapping[str, Tensor],
+    draw: int,
+    x: Tensor,
+    seed: int | None = None,
+) -> poutine.Trace:
+    return under_draw(model, {name: value[draw] for name, value in samples.items()}, x, seed)
 
 
 def first_response(
@@ -76,7 +96,21 @@ def first_response(
             "samples must hold every latent site of the model and not its response, one site of "
             f"the model called without labels; left open are {drawn}"
         )
-    return drawn[0], response_of(drawn[0], sites[drawn[0]]["fn"], len(x))
+    (name,) = drawn
+    found = response_of(name, sites[name]["fn"], len(x))
+    # Noise of its own would be the same under all draws
+    again = response_of(name, _sites(_trace(model, samples, 0, x, seed=0))[name]["fn"], len(x))
+    if not all(map(_are_equal, found.compared(), again.compared())):
+        raise ValueError(
+            "the model draws random numbers of its own, such as those of dropout that trains: two "
+            f"runs with the same draw and x gave site {name!r} two distributions; call eval() on "
+            "networks"
+        )
+    return name, found
+
+
+def _are_equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
 def _sites(trace: poutine.Trace) -> dict[str, Any]:

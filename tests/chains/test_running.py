@@ -242,9 +242,9 @@ def pools(monkeypatch):
     made = []
 
     class Recorded(ThreadPoolExecutor):
-        def __init__(self, max_workers):
+        def __init__(self, max_workers, **options):
             made.append(max_workers)
-            super().__init__(max_workers)
+            super().__init__(max_workers, **options)
 
     monkeypatch.setattr(tasks, "ThreadPoolExecutor", Recorded)
     return made
