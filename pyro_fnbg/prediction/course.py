@@ -6,6 +6,7 @@ import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -27,15 +28,15 @@ def checked_lengths(
         ValueError: If they, or the number of chains, are not allowed, or there is no ``y``.
     """
     check_count("num_chains", num_chains, 1)
-    assert isinstance(num_chains, int)
-    if num_draws % num_chains:
+    count = int(cast("int", num_chains))
+    if num_draws % count:
         raise ValueError(
             f"samples must hold as many draws of each of num_chains={num_chains} chains, one chain "
             f"after the other; got {num_draws} draws"
         )
     if lengths is None:
         return ()
-    longest = num_draws // num_chains
+    longest = num_draws // count
     if not is_list(lengths) or not all(is_count(length, 1, longest) for length in lengths):
         raise ValueError(
             f"lengths must be whole numbers from 1 to the {longest} draws of a chain, got "

@@ -35,6 +35,7 @@ def normal_mixture_quantiles(
         [tensor([-1.], dtype=torch.float64), tensor([1.], dtype=torch.float64)]
     """
     means, scales = means.double().cpu(), scales.double().cpu().expand(means.shape)
+    scales = scales.clamp_min(torch.finfo(scales.dtype).tiny)
     at_a_time = max(1, max_numbers // (4 * len(means)))
     pieces = [
         [_quantiles(*piece, level) for piece in zip(*columns, strict=True)]
@@ -59,7 +60,12 @@ def _quantiles(means: Tensor, scales: Tensor, level: float) -> Tensor:
     of_parts = means + scales * torch.special.ndtri(torch.tensor(level, dtype=torch.float64))
     lowest, highest = of_parts.amin(0), of_parts.amax(0)
     # A hair wider, since rounding may leave both ends on one side
-    margin = 1e-9 * (scales.amin(0) + (highest - lowest))
+    sizes = torch.maximum(lowest.abs(), highest.abs())
+    rounding = 4 * torch.finfo(sizes.dtype).eps * sizes
+    margin = 1e-9 * (scales.amin(0) + (highest - lowest)) + rounding
     places = np.arange(means.shape[1], dtype=np.float64)
-    bracket = ((lowest - margin).numpy(), (highest + margin).numpy())
-    return torch.from_numpy(find_root(above, bracket, args=(places,)).x)
+    found = find_root(
+        above, ((lowest - margin).numpy(), (highest + margin).numpy()), args=(places,)
+    )
+    # Where not even that is wide enough, the ends are one number but for rounding
+    return torch.where(torch.from_numpy(found.success), torch.from_numpy(found.x), lowest)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from pyro_fnbg.core.checks import as_finite, check_count, shown
+from pyro_fnbg.core.checks import as_finite, as_probability, check_count, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,11 +209,10 @@ class NumberPrediction:
         Raises:
             ValueError: If the prediction was made without them; names the levels that it has.
         """
+        probability = as_probability("probability", probability)
         levels = [(1 - probability) / 2, (1 + probability) / 2]
-        lower, upper = (
-            next((self.quantiles[one] for one in self.quantiles if abs(one - level) < 1e-9), None)
-            for level in levels
-        )
+        nearest = [_same_level(self.quantiles, level) for level in levels]
+        lower, upper = (None if level is None else self.quantiles[level] for level in nearest)
         if lower is None or upper is None:
             raise ValueError(
                 f"an interval of probability {probability} needs the quantiles {levels[0]:.6g} and "
@@ -220,6 +220,13 @@ class NumberPrediction:
                 "quantiles= to predict"
             )
         return lower, upper
+
+
+def _same_level(levels: Iterable[float], wanted: float) -> float | None:
+    """Return the level that is the wanted one but for rounding; near 0 and 1 they lie close."""
+    allowed = 1e-6 * min(wanted, 1 - wanted) + 4 * sys.float_info.epsilon
+    found = min(levels, key=lambda level: abs(level - wanted), default=None)
+    return found if found is not None and abs(found - wanted) <= allowed else None
 
 
 Prediction = ClassPrediction | NumberPrediction

@@ -15,6 +15,7 @@ from torch.distributions import (
     Independent,
     Normal,
     OneHotCategorical,
+    VonMises,
 )
 
 from pyro_fnbg.core.checks import shown
@@ -53,14 +54,22 @@ class ClassResponse:
         found: Tensor = Categorical(logits=self.logits.mT, validate_args=False).sample()
         return found
 
-    @property
-    def size(self) -> Tensor:
-        """Size of the largest logit of each row, by which its rounding grows: ``(rows,)``."""
-        return self.logits.abs().amax((0, 1))
-
     def compared(self) -> list[Tensor]:
-        """Return what two statements of one response are compared by, rows first."""
-        return [self.probabilities.movedim(-1, 0).flatten(1)]
+        """Return what two runs for one response are compared by."""
+        return [self.logits]
+
+    def differing_rows(self, other: ClassResponse) -> Tensor:
+        """Return in which rows two responses differ by more than rounding, ``(rows,)``."""
+        if self.logits.shape != other.logits.shape:
+            return torch.ones(self.logits.shape[-1], dtype=torch.bool)
+        precision = _precision(self.logits, other.logits)
+        # What is rounded are logits, as large as they are before they are normalised
+        size = self.logits.abs().amax(1, keepdim=True)
+        one, two = (torch.log_softmax(found.logits, 1) for found in (self, other))
+        is_same = ((one - two).abs() <= precision * (1 + size)) | (one.isnan() & two.isnan())
+        # Probabilities from which logits were taken have no small ones, or are rounded to 0 and 1
+        are_tiny = torch.maximum(one, two).exp() <= precision
+        return ~(is_same | are_tiny).all(1).all(0)
 
 
 @dataclass(frozen=True)
@@ -88,23 +97,45 @@ class NumberResponse:
         return base if isinstance(base, Normal) else None
 
     def log_likelihood(self, numbers: Tensor) -> Tensor:
-        """Return the log density of each row's numbers, shape ``(draws, rows)``."""
-        found: Tensor = self.distribution.log_prob(numbers)
-        return found
+        """Return the log density of each row's numbers, shape ``(draws, rows)``.
+
+        Raises:
+            ValueError: If counts are asked of which none is one.
+        """
+        try:
+            support: Any = self.distribution.support
+            is_possible = support.check(numbers.expand(self.means.shape))
+        except NotImplementedError:
+            return torch.as_tensor(self.distribution.log_prob(numbers))
+        if support.is_discrete and not bool(is_possible.all()):
+            raise ValueError(f"y must hold values of {support}, which some of its numbers are not")
+        # Supports may differ between draws; their middle is possible wherever y is not
+        likely = numbers.where(_for_events(is_possible, self.means), self.means)
+        found: Tensor = self.distribution.log_prob(likely)
+        return found.where(is_possible, -torch.inf)
 
     def sample(self) -> Tensor:
         """Draw a response for each draw and row."""
         found: Tensor = self.distribution.sample()
         return found
 
-    @property
-    def size(self) -> Tensor:
-        """Size of the largest mean of each row, by which its rounding grows: ``(rows,)``."""
-        return self.means.abs().movedim(1, 0).flatten(1).amax(1)
-
     def compared(self) -> list[Tensor]:
-        """Return what two statements of one response are compared by, rows first."""
-        return [values.movedim(1, 0).flatten(1) for values in (self.means, self.variances.sqrt())]
+        """Return what two runs for one response are compared by."""
+        return [self.means, self.variances]
+
+    def differing_rows(self, other: NumberResponse) -> Tensor:
+        """Return in which rows two responses differ by more than rounding, ``(rows,)``."""
+        if self.means.shape != other.means.shape:
+            return torch.ones(self.means.shape[1], dtype=torch.bool)
+        precision = _precision(self.means, other.means)
+        differs = torch.zeros_like(self.means, dtype=torch.bool)
+        for one, two, least in (
+            (self.means, other.means, 1.0),
+            (self.variances.sqrt(), other.variances.sqrt(), 0.0),
+        ):
+            is_same = (one - two).abs() <= precision * (least + one.abs())
+            differs |= ~(is_same | (one.isnan() & two.isnan()))
+        return differs.any(0).view(differs.shape[1], -1).any(1)
 
 
 Response = ClassResponse | NumberResponse
@@ -146,22 +177,37 @@ def response_of(site: str, distribution: TorchDistributionMixin, num_rows: int) 
             raise _shape_error(site, base.batch_shape, num_rows)
         return ClassResponse(logits.mT.unsqueeze(0))
     try:
-        is_known = not isinstance(without_wrappers(base), CLASSES)
-        distribution.mean, distribution.variance  # noqa: B018
+        is_known = not isinstance(without_wrappers(base), (*CLASSES, VonMises))
+        for moment in (distribution.mean, distribution.variance):
+            is_known &= bool(torch.isfinite(moment).all())
     except NotImplementedError:
         is_known = False
     if not is_known:
         raise ValueError(
             "the response must be one of classes (Bernoulli, Categorical) or of numbers whose mean "
-            f"and variance are known; site {site!r} is {shown(base)}: draw its responses by Pyro's "
-            "Predictive"
+            f"and variance are known and finite; site {site!r} is {shown(base)}: draw its "
+            "responses by Pyro's Predictive"
         )
     shape = distribution.shape()
-    if len(shape) not in (1, 2) or shape[0] != num_rows:
+    # Rows must be independent: those that `to_event` made one event are, those of one vector not
+    if len(shape) not in (1, 2) or base.batch_shape[:1] != (num_rows,):
         raise _shape_error(site, shape, num_rows)
-    if len(shape) == 2 and len(distribution.event_shape) == 0:
-        distribution = distribution.to_event(1)
-    return NumberResponse(distribution.expand((1, num_rows)))
+    if len(base.batch_shape) == 2:
+        base = base.to_event(1)
+    return NumberResponse(base.expand((1, num_rows)))
+
+
+def _for_events(values: Tensor, like: Tensor) -> Tensor:
+    """Give values of draws and rows the dimensions of events, for which they hold."""
+    return values.view(*values.shape, *(1,) * (like.dim() - values.dim()))
+
+
+def _precision(one: Tensor, two: Tensor) -> float:
+    """Return what two ways of computing a response may differ by, relative to its size.
+
+    A sum of a thousand terms is a few dozen rounding errors of its largest off, and layers add up.
+    """
+    return 2**10 * max(torch.finfo(values.dtype).eps for values in (one, two))
 
 
 def _class_logits(base: Any) -> Tensor:

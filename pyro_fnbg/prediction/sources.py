@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
@@ -222,15 +222,7 @@ def _differing_rows(source: StatedSource, draw: slice, expected: Response) -> li
     found = source.response(draw, slice(None))
     if type(found) is not type(expected):
         return list(range(source.num_rows))
-    size = found.size
-    is_same = torch.ones_like(size, dtype=torch.bool)
-    for one, other in zip(found.compared(), expected.compared(), strict=True):
-        if one.shape != other.shape:
-            return list(range(source.num_rows))
-        precision = max(torch.finfo(values.dtype).eps for values in (one, other)) ** 0.5
-        close = (one - other).abs() <= precision * (1 + size.unsqueeze(-1))
-        is_same &= (close | (one.isnan() & other.isnan())).all(-1)
-    rows: list[int] = (~is_same).nonzero().flatten().tolist()
+    rows: list[int] = found.differing_rows(cast("Any", expected)).nonzero().flatten().tolist()
     return rows
 
 

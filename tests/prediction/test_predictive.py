@@ -382,7 +382,7 @@ def test_refused_responses():
         with pyro.plate("rows", len(x)):
             pyro.sample("angle", dist.ProjectedNormal(torch.ones(2)))
 
-    with pytest.raises(ValueError, match="mean and variance are known; site 'angle' is Projected"):
+    with pytest.raises(ValueError, match="known and finite; site 'angle' is Projected"):
         marginal_predictive(without_moments, {"slope": torch.ones(2)}, INPUTS)
 
     def several_labels(x):
