@@ -26,6 +26,8 @@ Totals = ClassTotals | NumberTotals
 
 # Of the working memory, in megabytes: results and what a model itself holds come on top
 MEMORY_LIMIT = 256.0
+# A thousand terabytes
+MAX_MEMORY_LIMIT = 1e9
 # Evaluation takes so small a share of it: operations make a few copies of what they are given
 SHARE = 4
 # Seconds before a bar is shown
@@ -50,10 +52,10 @@ class Effort:
 
     def __post_init__(self) -> None:
         limit = as_finite(self.memory_limit)
-        if limit is None or limit < 1:
+        if limit is None or not 1 <= limit <= MAX_MEMORY_LIMIT:
             raise ValueError(
-                f"memory_limit must be a number of megabytes, 1 or more; got "
-                f"{shown(self.memory_limit)}"
+                f"memory_limit must be a number of megabytes, 1 or more and at most "
+                f"{MAX_MEMORY_LIMIT:g}; got {shown(self.memory_limit)}"
             )
         check_flag("progress", self.progress)
         if self.client is not None:
@@ -70,7 +72,7 @@ class Effort:
             threads: dict[str, int] = self.client.nthreads()
             return sum(threads.values())
         num_threads: int = torch.get_num_threads()
-        return num_threads if source.is_for_threads else 1
+        return num_threads if source.is_divisible else 1
 
     def max_numbers_of_one(self, source: Source) -> int:
         """Return how many numbers one task may hold while it evaluates."""
@@ -161,7 +163,7 @@ def totals_by_rows(
         The rows, and for each chain the totals of its segments.
     """
     draws_at_a_time, rows_at_a_time = source.chunk(how.max_numbers_of_one(source))
-    if wanted.quantiles:
+    if wanted.quantiles and source.is_divisible:
         # Means and standard deviations of all draws stay until the rows are done, then a copy of
         # both in double precision
         numbers = 4 * source.num_draws * source.first.means[0, 0].numel()
@@ -226,7 +228,7 @@ def _total(job: Job, task: Task) -> Totals:
     """
     observed = None if job.y is None else job.y[task.rows]
     # Random numbers are those of the process, so that threads would be in each other's way
-    is_random = job.wanted.quantiles and not job.source.is_for_threads
+    is_random = job.wanted.quantiles and not job.source.is_divisible
     with torch.random.fork_rng(enabled=is_random):
         if is_random:
             torch.manual_seed(task.rows.start + job.source.num_rows * task.draws.start)
@@ -234,7 +236,20 @@ def _total(job: Job, task: Task) -> Totals:
             _total_of(job.source.response(few, task.rows), observed, job.wanted)
             for few in _pieces(task.draws, job.draws_at_a_time)
         )
-        return functools.reduce(operator.add, parts)
+        total = functools.reduce(operator.add, parts)
+    _check_finite(total, task)
+    return total
+
+
+def _check_finite(total: Totals, task: Task) -> None:
+    """Refuse what would make a row's prediction no number, or the first of the classes."""
+    wrong = (~total.mean.isfinite()).view(len(total.mean), -1).any(1).nonzero().flatten()
+    if len(wrong):
+        raise ValueError(
+            f"the response of row {task.rows.start + int(wrong[0])} of x is not finite under one "
+            f"of the draws {task.draws.start} to {task.draws.stop - 1}: samples or x hold numbers "
+            "that are too large, or none"
+        )
 
 
 def _total_of(response: Response, y: Tensor | None, wanted: Wanted) -> Totals:

@@ -94,7 +94,7 @@ def sample_responses(
         torch.Size([9, 4])
     """
     how = Effort(progress=progress)
-    check_count("seed", seed, 0)
+    check_count("seed", seed, 0, 2**64 - 1)
     source = find_source(model, samples, x)
     with torch.random.fork_rng([x.device] if x.is_cuda else []):
         torch.manual_seed(seed)

@@ -34,15 +34,15 @@ def normal_mixture_quantiles(
         >>> normal_mixture_quantiles(means, scales, [0.25, 0.75], 1000)
         [tensor([-1.], dtype=torch.float64), tensor([1.], dtype=torch.float64)]
     """
-    means, scales = means.double().cpu(), scales.double().cpu().expand(means.shape)
-    scales = scales.clamp_min(torch.finfo(scales.dtype).tiny)
     at_a_time = max(1, max_numbers // (4 * len(means)))
-    pieces = [
-        [_quantiles(*piece, level) for piece in zip(*columns, strict=True)]
-        for level in levels
-        for columns in [(means.split(at_a_time, 1), scales.split(at_a_time, 1))]
-    ]
-    return [torch.cat(found) for found in pieces]
+    pieces = zip(
+        means.split(at_a_time, 1), scales.expand(means.shape).split(at_a_time, 1), strict=True
+    )
+    found = []
+    for some_means, some_scales in pieces:
+        columns = some_means.double().cpu(), some_scales.double().cpu()
+        found.append(torch.stack([_quantiles(*columns, level) for level in levels]))
+    return list(torch.cat(found, 1))
 
 
 def _quantiles(means: Tensor, scales: Tensor, level: float) -> Tensor:
@@ -56,6 +56,8 @@ def _quantiles(means: Tensor, scales: Tensor, level: float) -> Tensor:
         found: NDArray[Any] = (below.mean(0) - level).numpy().reshape(values.shape)
         return found
 
+    # A standard deviation of 0 is a point
+    scales = scales.clamp_min(torch.finfo(scales.dtype).tiny)
     # A mixture's quantile lies between the least and the largest of its parts'
     of_parts = means + scales * torch.special.ndtri(torch.tensor(level, dtype=torch.float64))
     lowest, highest = of_parts.amin(0), of_parts.amax(0)

@@ -77,7 +77,7 @@ def predict(
         lengths: Numbers of draws of a chain after which `course` has the scores of the predictions
             so far: of every chain alone, and of all together.
         memory_limit: Megabytes of working memory, on top of the result, the draws and what a model
-            that is run itself needs.
+            that is run itself needs: all rows at once, and for quantiles of its response all draws.
         progress: Whether to show a bar, if it takes more than two seconds.
         client: A `distributed.Client`: parts of the draws and rows are then tasks on the workers of
             its cluster. One whose worker died runs again on another.

@@ -22,7 +22,14 @@ from pyro_fnbg.core.checks import shown
 from pyro_fnbg.model.supports import without_events, without_wrappers
 from pyro_fnbg.networks.architecture import Architecture
 
-__all__ = ["ClassResponse", "NumberResponse", "Response", "response_of", "stated_response"]
+__all__ = [
+    "ClassResponse",
+    "NumberResponse",
+    "Response",
+    "response_of",
+    "stated_response",
+    "without_moments",
+]
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,15 @@ class ClassResponse:
     """Hold distributions over classes: logits of shape ``(draws, classes, rows)``.
 
     Rows are last since sums over a few classes are then over whole vectors of rows.
+
+    Attributes:
+        logits: The logits.
+        is_of_logits: Whether they were given, not taken from probabilities, which are rounded to 0
+            and 1 where logits are large.
     """
 
     logits: Tensor
+    is_of_logits: bool = True
 
     @property
     def probabilities(self) -> Tensor:
@@ -67,9 +80,9 @@ class ClassResponse:
         size = self.logits.abs().amax(1, keepdim=True)
         one, two = (torch.log_softmax(found.logits, 1) for found in (self, other))
         is_same = ((one - two).abs() <= precision * (1 + size)) | (one.isnan() & two.isnan())
-        # Probabilities from which logits were taken have no small ones, or are rounded to 0 and 1
-        are_tiny = torch.maximum(one, two).exp() <= precision
-        return ~(is_same | are_tiny).all(1).all(0)
+        if not (self.is_of_logits and other.is_of_logits):
+            is_same |= (one.exp() - two.exp()).abs() <= precision
+        return ~is_same.all(1).all(0)
 
 
 @dataclass(frozen=True)
@@ -172,22 +185,17 @@ def response_of(site: str, distribution: TorchDistributionMixin, num_rows: int) 
     """
     base = without_events(distribution)
     if isinstance(base, CLASSES):
-        logits = _class_logits(base)
+        logits, is_of_logits = _class_logits(base)
         if logits.dim() != 2 or len(logits) != num_rows:
             raise _shape_error(site, base.batch_shape, num_rows)
-        return ClassResponse(logits.mT.unsqueeze(0))
+        return ClassResponse(logits.mT.unsqueeze(0), is_of_logits)
     try:
         is_known = not isinstance(without_wrappers(base), (*CLASSES, VonMises))
-        for moment in (distribution.mean, distribution.variance):
-            is_known &= bool(torch.isfinite(moment).all())
+        distribution.mean, distribution.variance  # noqa: B018
     except NotImplementedError:
         is_known = False
     if not is_known:
-        raise ValueError(
-            "the response must be one of classes (Bernoulli, Categorical) or of numbers whose mean "
-            f"and variance are known and finite; site {site!r} is {shown(base)}: draw its "
-            "responses by Pyro's Predictive"
-        )
+        raise without_moments(site, base)
     shape = distribution.shape()
     # Rows must be independent: those that `to_event` made one event are, those of one vector not
     if len(shape) not in (1, 2) or base.batch_shape[:1] != (num_rows,):
@@ -210,15 +218,24 @@ def _precision(one: Tensor, two: Tensor) -> float:
     return 2**10 * max(torch.finfo(values.dtype).eps for values in (one, two))
 
 
-def _class_logits(base: Any) -> Tensor:
-    """Return logits of shape ``(..., classes)``, which keep small probabilities apart from zero."""
+def without_moments(site: str, distribution: Any) -> ValueError:
+    """Return the error of a response that has no moments."""
+    return ValueError(
+        "the response must be one of classes (Bernoulli, Categorical) or of numbers whose mean and "
+        f"variance are known and finite; site {site!r} is {shown(distribution)}: draw its "
+        "responses by Pyro's Predictive"
+    )
+
+
+def _class_logits(base: Any) -> tuple[Tensor, bool]:
+    """Return logits of shape ``(..., classes)``, and whether they are what was given."""
     base = getattr(base, "_categorical", base)
+    is_given = "logits" in vars(base)
     if not isinstance(base, Bernoulli):
-        logits: Tensor = base.logits if "logits" in vars(base) else base.probs.log()
-        return logits
-    if "logits" in vars(base):
-        return torch.stack([torch.zeros_like(base.logits), base.logits], -1)
-    return torch.stack([torch.log1p(-base.probs), base.probs.log()], -1)
+        return (base.logits if is_given else base.probs.log()), is_given
+    if is_given:
+        return torch.stack([torch.zeros_like(base.logits), base.logits], -1), True
+    return torch.stack([torch.log1p(-base.probs), base.probs.log()], -1), False
 
 
 def _shape_error(site: str, shape: torch.Size, num_rows: int) -> ValueError:

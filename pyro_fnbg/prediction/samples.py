@@ -13,10 +13,12 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_fnbg.core.checks import shown
-from pyro_fnbg.prediction.responses import Response, response_of
+from pyro_fnbg.prediction.responses import NumberResponse, Response, response_of, without_moments
 
 __all__ = ["count_draws", "first_response", "response_under", "under_draw"]
 
+# None that a user would choose, too
+SOME_SEED = 2_718_281_828
 # Pyro's handlers are the same for all threads of a process
 ALONE = threading.RLock()
 
@@ -98,8 +100,10 @@ def first_response(
         )
     (name,) = drawn
     found = response_of(name, sites[name]["fn"], len(x))
+    if isinstance(found, NumberResponse) and not all(map(_is_finite, found.compared())):
+        raise without_moments(name, sites[name]["fn"])
     # Noise of its own would be the same under all draws
-    again = response_of(name, _sites(_trace(model, samples, 0, x, seed=0))[name]["fn"], len(x))
+    again = response_of(name, _sites(_trace(model, samples, 0, x, SOME_SEED))[name]["fn"], len(x))
     if not all(map(_are_equal, found.compared(), again.compared())):
         raise ValueError(
             "the model draws random numbers of its own, such as those of dropout that trains: two "
@@ -107,6 +111,10 @@ def first_response(
             "networks"
         )
     return name, found
+
+
+def _is_finite(values: Tensor) -> bool:
+    return bool(values.isfinite().all())
 
 
 def _are_equal(one: Tensor, other: Tensor) -> bool:

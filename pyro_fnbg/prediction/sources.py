@@ -47,8 +47,9 @@ class Source(ABC):
     num_rows: int
     first: Response
 
-    # Whether responses may be computed on several threads: Pyro's handlers are the same for all
-    is_for_threads: ClassVar[bool] = False
+    # Whether rows can be evaluated apart, and on several threads. A model may look at all rows, and
+    # Pyro's handlers are the same for all threads
+    is_divisible: ClassVar[bool] = False
 
     @abstractmethod
     def chunk(self, max_numbers: int) -> tuple[int, int]:
@@ -70,7 +71,7 @@ class StatedSource(Source):
 
     net: Architecture
     inputs: Tensor
-    is_for_threads: ClassVar[bool] = True
+    is_divisible: ClassVar[bool] = True
 
     def chunk(self, max_numbers: int) -> tuple[int, int]:
         """Return how many draws and rows to evaluate at a time, within so many numbers.

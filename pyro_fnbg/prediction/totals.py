@@ -151,7 +151,11 @@ class NumberTotals:
             return [value.view(means.shape[1:]).to(means.device) for value in found]
         if not self.responses:
             return []
-        drawn = torch.cat(self.responses).double()
+        drawn = torch.cat(self.responses)
+        at_a_time = max(1, max_numbers // (4 * len(drawn)))
         # PyTorch's own refuses more than 16 million numbers
-        found = np.quantile(drawn.numpy(force=True), levels, axis=0)
-        return list(torch.from_numpy(found).to(drawn.device))
+        pieces = [
+            np.quantile(some.double().numpy(force=True), levels, axis=0)
+            for some in drawn.split(at_a_time, 1)
+        ]
+        return list(torch.from_numpy(np.concatenate(pieces, 1)).to(drawn.device))

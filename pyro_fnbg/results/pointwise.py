@@ -121,6 +121,7 @@ def _for_each_draw(
     """Run the model under each draw and look at its observed sites."""
     together = _together(samples)
     found: dict[str, list[Tensor]] = {name: [] for name in observed}
+    _check_complete(bound, together)
     for draw in range(len(next(iter(together.values())))):
         values = {name: value[draw] for name, value in together.items()}
         model = poutine.condition(bound.model, values)
@@ -131,6 +132,25 @@ def _for_each_draw(
     return {
         name: _by_chain(torch.stack(values), samples) for name, values in found.items() if values
     }
+
+
+def _check_complete(bound: BoundModel, samples: Mapping[str, Tensor]) -> None:
+    """Check that draws have all latent sites: the others would be drawn from their priors.
+
+    Raises:
+        ValueError: If some are missing; names them.
+    """
+    sites = bound.prior_trace().nodes
+    latent = [
+        name
+        for name, site in sites.items()
+        if site["type"] == "sample" and not site["is_observed"] and not site_is_subsample(site)
+    ]
+    if missing := [name for name in latent if name not in samples]:
+        raise ValueError(
+            f"the run kept no draws of {missing} (see save_params), without which log likelihoods "
+            "and responses cannot be computed"
+        )
 
 
 def _together(samples: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -293,10 +293,10 @@ def test_a_seed_repeats_responses_and_leaves_the_global_state(x):
     ("options", "message"),
     [
         ({"quantiles": [0.5, 1.0]}, "quantiles must be between 0 and 1, got 1.0"),
-        ({"memory_limit": 0.5}, "memory_limit must be a number of megabytes, 1 or more; got 0.5"),
+        ({"memory_limit": 0.5}, "memory_limit must be a number of megabytes, 1 or more .* got 0.5"),
         (
             {"memory_limit": "2GB"},
-            "memory_limit must be a number of megabytes, 1 or more; got '2GB",
+            "memory_limit must be a number of megabytes, 1 or more .* got '2GB",
         ),
         ({"progress": "no"}, "progress must be True or False, got 'no'"),
         ({"num_chains": 7}, "num_chains=7 chains, one chain after the other; got 60 draws"),
@@ -333,7 +333,7 @@ def test_wrong_types_are_refused(x):
         log_likelihood(CLASSES, samples, x, [0] * NUM_ROWS)
     with pytest.raises(TypeError, match=r"quantiles must be a list of levels, got 0\.5"):
         predict(CLASSES, samples, x, quantiles=0.5)
-    with pytest.raises(ValueError, match=r"seed must be a whole number, 0 or more; got -1"):
+    with pytest.raises(ValueError, match=r"seed must be a whole number, 0 or more .* got -1"):
         sample_responses(CLASSES, samples, x, seed=-1)
 
 

@@ -116,6 +116,26 @@ def test_a_network_is_recognised_and_predicts_as_the_model_does(make, x, monkeyp
             torch.testing.assert_close(getattr(found, name), getattr(expected, name))
 
 
+def latent(outputs_of):
+    """Change the outputs by a latent value."""
+
+    def response(self, outputs):
+        gate = pyro.sample("scale", dist.LogNormal(torch.zeros(()), 1.0))
+        return dist.Categorical(logits=outputs_of(self, outputs, gate))
+
+    return changed(response=response)
+
+
+def spread(scale_of):
+    """Make the scale of a Normal response from a latent value or the network."""
+
+    def response(self, outputs):
+        gate = pyro.sample("scale", dist.LogNormal(torch.zeros(()), 1.0))
+        return dist.Normal(outputs[:, 0], scale_of(self, outputs, gate), validate_args=False)
+
+    return changed(response=response)
+
+
 def of_sum(self, h):
     """Decide by a hidden value what to compute, the same for these draws."""
     return torch.tanh(h) if h.abs().sum() >= 0 else h
@@ -141,6 +161,25 @@ def of_sum(self, h):
             response=lambda self, outputs: dist.Normal(outputs[:, 0], outputs[:, 1].exp())
         ),
         lambda: changed(response=lambda self, outputs: dist.Poisson(outputs[:, 0].exp())),
+        # What depends on a latent value and not on the network, rarely enough to be missed
+        lambda: latent(lambda net, outputs, g: -outputs if g > 0.95 else outputs),
+        lambda: latent(
+            lambda net, outputs, g: outputs if net.layers[0].bias.max() < 9 else -outputs
+        ),
+        lambda: latent(
+            lambda net, o, g: o if torch.stack([net.layers[1].weight]).max() < 9 else -o
+        ),
+        lambda: latent(lambda net, outputs, g: outputs if outputs.abs().max() < 99 else -outputs),
+        lambda: latent(lambda net, outputs, g: outputs.clamp(-50.0, 50.0)),
+        lambda: latent(lambda net, outputs, g: outputs.where(outputs < 1e9, 0.0)),
+        lambda: latent(lambda net, outputs, g: outputs if g.item() < 9 else -outputs),
+        lambda: latent(lambda net, outputs, g: -outputs),
+        lambda: spread(lambda net, outputs, g: g.exp()),
+        lambda: spread(lambda net, outputs, g: g.clamp(max=9.0)),
+        lambda: spread(lambda net, outputs, g: outputs[:, 1]),
+        lambda: changed(
+            response=lambda self, outputs: dist.Categorical(probs=torch.softmax(outputs, -1))
+        ),
     ],
 )
 def test_what_is_no_plain_network_is_run_itself(make, x):

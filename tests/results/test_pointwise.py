@@ -133,6 +133,21 @@ def test_a_model_that_takes_some_of_the_rows_is_refused(data):
         to_arviz(mcmc, posterior_predictive=True)
 
 
+@pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC])
+@pytest.mark.parametrize("group", ["log_likelihood", "posterior_predictive"])
+def test_draws_that_were_not_kept_are_not_drawn_from_the_prior(group, driver, data):
+    def scaled(x, y=None):
+        weight = pyro.sample("weight", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        scale = pyro.sample("scale", dist.LogNormal(torch.zeros(()), 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ weight, scale), obs=y)
+
+    mcmc = driver(FNBG(scaled), 5, save_params=["weight"], disable_progbar=True)
+    mcmc.run(data[0], data[1].float())
+    with pytest.raises(ValueError, match=r"kept no draws of \['scale'\]"):
+        to_arviz(mcmc, **{group: True})
+
+
 def test_groups_come_on_request_only_and_leave_the_random_state(data):
     mcmc = run(NET, *data, num_samples=5)
     assert not {"log_likelihood", "posterior_predictive"} & set(to_arviz(mcmc).groups())
