@@ -12,7 +12,7 @@ PYTHON312 ?= $(shell for python in python3.12 \
 	"$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12*/bin/python3.12; do \
 	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
 VENV_ARVIZ1 := .venv-arviz1
-TESTS_ARVIZ1 := $(addprefix tests/,results/test_export.py results/test_estimates.py \
+TESTS_ARVIZ1 := $(addprefix tests/,results/test_export.py results/test_pointwise.py results/test_estimates.py \
 	results/test_function_space.py results/test_nested.py test_support.py test_kernel.py \
 	test_examples.py stock/test_processes.py)
 
