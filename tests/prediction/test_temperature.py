@@ -103,6 +103,15 @@ def test_classes_that_are_ruled_out_rightly_are_no_trouble():
     assert prediction.with_temperature(found).confidence[0] == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize("temperature", [0.3, 4.0])
+def test_ruled_out_classes_change_no_temperature(temperature):
+    prediction, y = tempered(temperature)
+    wider = torch.cat([prediction.probabilities, torch.zeros(len(y), 5)], -1)
+    padded = ClassPrediction(wider, prediction.expected_entropy, num_draws=7)
+    expected = fit_temperature(prediction, y)
+    assert fit_temperature(padded, y) == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-7, 1e300])
 def test_extreme_temperatures_leave_the_surest_class_or_the_possible_ones(dtype, temperature):
