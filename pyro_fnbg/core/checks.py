@@ -152,8 +152,11 @@ def as_reals(value: object) -> NDArray[np.float64] | None:
         >>> as_reals([1, None]) is None
         True
     """
+    if isinstance(value, Tensor):
+        # NumPy has no bfloat16
+        value = (value.double() if value.is_floating_point() else value).numpy(force=True)
     try:
-        array = np.asarray(value.numpy(force=True) if isinstance(value, Tensor) else value)
+        array = np.asarray(value)
     except ValueError:  # rows of several lengths
         return None
     return array.astype(np.float64) if array.dtype.kind in "biuf" else None

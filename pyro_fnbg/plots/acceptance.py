@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from pyro_fnbg.plots.boxes import draw_boxes
-from pyro_fnbg.plots.checks import check_shares, checked_titles, common_names
+from pyro_fnbg.plots.checks import as_level, check_shares, checked_titles, common_names
 from pyro_fnbg.plots.style import STYLE, as_panel, draw_grid, legend_beside, look, mark_level
 
 __all__ = ["plot_acceptance_by_layer", "plot_acceptance_by_node"]
@@ -134,7 +134,7 @@ def _members(
 ) -> dict[str | None, Rates]:
     """Return the chains of each group; the one group of a picture without groups has no name."""
     if target is not None:
-        check_shares("target", target)
+        check_shares("target", as_level("target", target))
     if groups is None:
         return {None: rates}
     names = checked_titles(groups, len(rates), name="groups")

@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from pyro_fnbg.core.checks import check_count
-from pyro_fnbg.plots.checks import as_array, check_increasing, checked_titles
+from pyro_fnbg.core.checks import check_count, shown
+from pyro_fnbg.plots.checks import as_array, as_level, check_increasing, check_text, checked_titles
 from pyro_fnbg.plots.style import (
     COLOURS,
     STYLE,
@@ -59,8 +59,9 @@ def plot_traces(
         The axes, shape ``(chains, 2)``.
 
     Raises:
-        ValueError: If ``values`` or ``ax`` has another shape, ``titles`` another length, or
-            ``warmup`` or ``near`` is larger than what there is.
+        ValueError: If ``values`` or ``ax`` has another shape, ``titles`` another length,
+            ``warmup`` or ``near`` is larger than what there is, ``label`` is no text, or
+            ``reference_lines`` is no mapping from texts to finite numbers.
 
     Example:
         >>> import matplotlib.pyplot as plt
@@ -78,12 +79,13 @@ def plot_traces(
     if near is None:
         near = max(1, num_draws // 10)
     check_count("near", near, 1, num_draws)
+    check_text("label", label)
     titles = checked_titles(titles, num_chains)
+    levels = _levels(reference_lines)
     ax = as_panels(
         ax, (num_chains, 2), (11, 0.8 + 1.5 * num_chains), width_ratios=(2, 1), sharex="col"
     )
     numbers = np.arange(1, num_values + 1) - warmup
-    levels = reference_lines or {}
     limits = _limits([*traces.flat, *levels.values()])
     for chain, ((wide, close), trace) in enumerate(zip(ax, traces, strict=True)):
         colour = COLOURS[chain % len(COLOURS)]
@@ -143,8 +145,8 @@ def plot_score(
         The axes: score against draws, and against seconds if given.
 
     Raises:
-        ValueError: If a shape does not fit, or ``draws`` or ``seconds`` do not increase from above
-            0.
+        ValueError: If a shape does not fit, ``draws`` or ``seconds`` do not increase from above 0,
+            or ``label`` is no text.
 
     Example:
         >>> import matplotlib.pyplot as plt
@@ -169,6 +171,7 @@ def plot_score(
             if of_chain[0] <= 0:
                 raise ValueError(f"{name} must be above 0, got {of_chain[0]:g}")
     of_all = None if pooled is None else as_array("pooled", pooled, (num_points,))
+    check_text("label", label)
     titles = checked_titles(titles, num_chains)
     ax = as_panels(ax, (len(scales),), (1.5 + 4.75 * len(scales), 4), sharey=True)
     for panel, (_, word, places) in zip(ax, scales, strict=True):
@@ -191,6 +194,19 @@ def plot_score(
     ax[0].set_ylabel(label)
     legend_beside(ax[-1])
     return ax
+
+
+def _levels(lines: object) -> dict[str, float]:
+    """Return the levels to be marked, by their text."""
+    if lines is None:
+        return {}
+    if not isinstance(lines, Mapping):
+        raise ValueError(
+            f"reference_lines must be a mapping from texts to levels, got {shown(lines)}"
+        )
+    for text in lines:
+        check_text("texts in reference_lines", text)
+    return {text: as_level(f"reference_lines[{text!r}]", level) for text, level in lines.items()}
 
 
 def _limits(values: Sequence[float]) -> tuple[float, float] | None:

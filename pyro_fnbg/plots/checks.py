@@ -8,21 +8,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pyro_fnbg.core.checks import as_reals, is_list, shown
+from pyro_fnbg.prediction.labels import SUM_TOLERANCE
 
 __all__ = [
     "as_array",
     "as_labels",
+    "as_level",
     "as_probabilities",
     "as_samples",
     "check_increasing",
     "check_shares",
+    "check_text",
     "check_together",
     "checked_titles",
     "common_names",
 ]
 
-# By so much may the probabilities of a row miss a sum of 1: float16 has three digits
-SUM_TOLERANCE = 5e-3
+# Matplotlib overflows where it computes with larger numbers
+LARGEST = 1e300
 
 
 def as_array(name: str, values: ArrayLike, shape: Sequence[str | int]) -> NDArray[np.float64]:
@@ -47,7 +50,25 @@ def as_array(name: str, values: ArrayLike, shape: Sequence[str | int]) -> NDArra
     if not fits:
         expected = f"({', '.join(map(str, shape))})"
         raise ValueError(f"{name} must have shape {expected}, got {array.shape}")
+    huge = array[np.isfinite(array) & (np.abs(array) > LARGEST)]
+    if len(huge) > 0:
+        raise ValueError(f"{name} must lie between -{LARGEST:g} and {LARGEST:g}, got {huge[0]:g}")
     return array
+
+
+def as_level(name: str, value: object) -> float:
+    """Convert one number that can be drawn.
+
+    Example:
+        >>> as_level("all_rows", np.float32(0.5))
+        0.5
+    """
+    number = as_reals(value)
+    if number is None or number.ndim > 0 or not abs(number) <= LARGEST:
+        raise ValueError(
+            f"{name} must be a number between -{LARGEST:g} and {LARGEST:g}, got {shown(value)}"
+        )
+    return float(number)
 
 
 def as_probabilities(probabilities: ArrayLike, num_rows: int | str = "rows") -> NDArray[np.float64]:
@@ -63,6 +84,8 @@ def as_probabilities(probabilities: ArrayLike, num_rows: int | str = "rows") -> 
     wrong = sums[~(np.abs(sums - 1) <= SUM_TOLERANCE)]  # NaN, too
     if len(wrong) > 0:
         raise ValueError(f"probabilities must sum to 1 in each row, got a sum of {wrong[0]:g}")
+    if array.shape[1] < 2:
+        raise ValueError(f"probabilities must be of two classes or more, got {array.shape[1]}")
     return array
 
 
@@ -81,7 +104,7 @@ def as_labels(labels: ArrayLike, num_rows: int, num_classes: int) -> NDArray[np.
 
 
 def as_samples(name: str, values: object) -> dict[object, NDArray[np.float64]]:
-    """Convert values by the name of their group; groups may differ in size.
+    """Convert values, finite or NaN, by the name of their group; groups may differ in size.
 
     Example:
         >>> as_samples("values", {"small": [1], "large": [2, 3]})
@@ -89,10 +112,22 @@ def as_samples(name: str, values: object) -> dict[object, NDArray[np.float64]]:
     """
     if not isinstance(values, Mapping) or not values:
         raise ValueError(f"{name} must be a mapping from groups to values, got {shown(values)}")
-    return {
-        group: as_array(f"{name}[{group!r}]", of_group, ("values",))
-        for group, of_group in values.items()
-    }
+    samples = {}
+    for group, of_group in values.items():
+        samples[group] = as_array(f"{name}[{group!r}]", of_group, ("values",))
+        infinite = samples[group][np.isinf(samples[group])]
+        if len(infinite) > 0:
+            raise ValueError(
+                f"{name}[{group!r}] must hold finite numbers, or NaN where there is none; got "
+                f"{infinite[0]}"
+            )
+    return samples
+
+
+def check_text(name: str, value: object) -> None:
+    """Check what is to be written beside an axis."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a text, got {shown(value)}")
 
 
 def check_shares(name: str, values: ArrayLike) -> None:
@@ -134,7 +169,8 @@ def checked_titles(
 
 def common_names(rates: Sequence[Mapping[str, float]], what: str) -> list[str]:
     """Return the names, of nodes say, that the rates of all chains have, and check the rates."""
-    if not is_list(rates) or not rates or not all(map(len, rates)):
+    is_usable = is_list(rates) and all(isinstance(one, Mapping) and one for one in rates)
+    if not is_usable or not rates:
         raise ValueError(
             f"rates must hold one mapping from {what} to rates per chain, got {shown(rates)}"
         )
@@ -143,5 +179,5 @@ def common_names(rates: Sequence[Mapping[str, float]], what: str) -> list[str]:
             raise ValueError(
                 f"rates must have the same {what} in all chains; {shown(differing)} differ"
             )
-        check_shares("rates", list(by_name.values()))
+        check_shares("rates", as_array("rates", list(by_name.values()), (what,)))
     return list(rates[0])

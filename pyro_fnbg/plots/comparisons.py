@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from pyro_fnbg.core.checks import check_count
 from pyro_fnbg.plots.boxes import draw_boxes
-from pyro_fnbg.plots.checks import as_samples, check_shares
+from pyro_fnbg.plots.checks import as_level, as_samples, check_shares, check_text
 from pyro_fnbg.plots.style import STYLE, as_panel, draw_grid, look, mark_level
 
 __all__ = ["plot_accuracy", "plot_by_batch_size"]
@@ -88,7 +88,8 @@ def plot_by_batch_size(
 
     Raises:
         TypeError: If ``ax`` is no axes.
-        ValueError: If ``values`` is no mapping, is empty, or has other keys or values.
+        ValueError: If ``values`` is no mapping, is empty, or has other keys or values, also
+            infinite ones; if ``label`` is no text, or ``all_rows`` no finite number.
 
     Example:
         >>> import matplotlib.pyplot as plt
@@ -103,12 +104,14 @@ def plot_by_batch_size(
     samples = as_samples("values", values)
     for size in samples:
         check_count("batch sizes in values", size, 1)
+    check_text("label", label)
+    level = None if all_rows is None else as_level("all_rows", all_rows)
     sizes = sorted(values)
     ax = as_panel(ax, (min(3.0 + 0.7 * len(sizes), 16.0), 4))
     boxes = [samples[size] for size in sizes]
     draw_boxes(ax, boxes, range(len(sizes)), 0.6, "vertical", look(0))
-    if all_rows is not None:
-        mark_level(ax, all_rows, "all rows")
+    if level is not None:
+        mark_level(ax, level, "all rows")
     ax.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes])
     ax.set_xlabel("batch size (rows)")
     ax.set_ylabel(label)

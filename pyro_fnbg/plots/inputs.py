@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -59,8 +60,9 @@ def plot_regression_band(
 
     Raises:
         TypeError: If ``ax`` is no axes.
-        ValueError: If a shape does not fit, ``x`` does not increase, an interval is upside down or
-            has a probability outside 0 to 1, or ``x_data`` comes without ``y_data``.
+        ValueError: If a shape does not fit, ``x`` does not increase, an interval is upside down,
+            narrower than one of less probability or has a probability outside 0 to 1, or
+            ``x_data`` comes without ``y_data``.
 
     Example:
         >>> import matplotlib.pyplot as plt
@@ -251,4 +253,14 @@ def _checked_bands(
                 f"above {upper[place]:g}"
             )
         bands[probability] = lower, upper
+    for low, high in pairwise(sorted(bands)):
+        inner, outer = (bands[one][1] - bands[one][0] for one in (low, high))
+        # Bands of a sample may be equal, up to rounding
+        narrower = (outer < inner) & ~np.isclose(outer, inner, rtol=1e-3)
+        if narrower.any():
+            place = int(narrower.argmax())
+            raise ValueError(
+                f"intervals[{high:g}] must be as wide as intervals[{low:g}] or wider, got widths "
+                f"of {outer[place]:g} and {inner[place]:g}"
+            )
     return bands

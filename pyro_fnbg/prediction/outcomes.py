@@ -142,9 +142,12 @@ class ClassPrediction:
         number = as_finite(temperature)
         if number is None or number <= 0:
             raise ValueError(f"temperature must be a positive number, got {shown(temperature)}")
+        logs = self.probabilities.double().log()
+        # The largest becomes 0, so that no temperature makes it infinite
+        powers = (logs - logs.amax(-1, keepdim=True)) / number
         return replace(
             self,
-            probabilities=torch.softmax(self.probabilities.log() / number, -1),
+            probabilities=torch.softmax(powers, -1).to(self.probabilities),
             expected_entropy=torch.full_like(self.expected_entropy, torch.nan),
             temperature=self.temperature * number,
             course=None,

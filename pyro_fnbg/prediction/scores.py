@@ -12,7 +12,13 @@ from torch import Tensor
 
 from pyro_fnbg.core.batches import EXACT_TARGET
 from pyro_fnbg.core.checks import as_one_a_row, shown
-from pyro_fnbg.prediction.labels import as_labels, as_numbers
+from pyro_fnbg.prediction.labels import (
+    as_compared,
+    as_numbers,
+    as_real_tensor,
+    check_kind,
+    first_place,
+)
 from pyro_fnbg.prediction.outcomes import ClassPrediction, NumberPrediction
 
 __all__ = ["Scores", "ood_auroc", "score_classes", "score_numbers"]
@@ -120,8 +126,8 @@ def score_classes(prediction: ClassPrediction, y: Tensor, *, target: str | None 
 
     Raises:
         TypeError: If ``prediction`` is not one of classes, or ``y`` no tensor of real numbers.
-        ValueError: If ``y`` does not fit the prediction, or ``target`` is not in the package's
-            words.
+        ValueError: If a row of ``prediction`` is no distribution or there is one class alone, if
+            ``y`` does not fit it, or if ``target`` is not in the package's words.
 
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.3, 0.7]])
@@ -141,14 +147,11 @@ def score_classes(prediction: ClassPrediction, y: Tensor, *, target: str | None 
     from sklearn.metrics import accuracy_score, brier_score_loss
     from torchmetrics.functional.classification import multiclass_calibration_error
 
-    _check_kind(prediction, ClassPrediction)
     _check_target(target)
-    num_rows, num_classes = prediction.probabilities.shape
-    labels = as_labels(y, num_rows, num_classes).to(prediction.probabilities.device)
-    # TorchMetrics would take a probability above 1 by rounding for a logit
-    probabilities = prediction.probabilities.detach().clamp(0.0, 1.0)
+    probabilities, labels = as_compared(prediction, y)
+    num_rows, num_classes = probabilities.shape
     # scikit-learn's log_loss would move probabilities away from 0
-    nll = float(torch.nn.functional.nll_loss(probabilities.double().log(), labels))
+    nll = float(torch.nn.functional.nll_loss(probabilities.log(), labels))
     one_by_one = labels.numpy(force=True)
     values = {
         "accuracy": accuracy_score(one_by_one, prediction.labels.numpy(force=True)),
@@ -186,7 +189,8 @@ def score_numbers(
       distributions with the mixture's means and standard deviations, in nats. The mixture itself is
       not Normal: this compares with methods that predict no more than these two numbers;
     - ``coverage_50``, ``_80``, ``_90``, ``_95``: share of numbers inside the central intervals of
-      50, 80, 90 and 95 %, ends included. Only of intervals whose quantiles the prediction has;
+      50, 80, 90 and 95 %, ends included. Only of intervals whose quantiles the prediction has,
+      and NaN where one of these is;
     - ``crps``: continuous ranked probability score, in the units of ``y`` (Gneiting and Raftery,
       2007, "Strictly proper scoring rules, prediction, and estimation"), of the draws as an
       ensemble, which approaches that of the mixture as draws become more. Only with ``responses``;
@@ -207,8 +211,9 @@ def score_numbers(
     Raises:
         TypeError: If ``prediction`` is not one of numbers, or ``y`` or ``responses`` no tensor of
             real numbers.
-        ValueError: If ``y`` or ``responses`` does not fit the prediction, or ``target`` is not in
-            the package's words.
+        ValueError: If ``prediction`` has a mean that is not finite or a standard deviation that is
+            not above 0, if ``y`` or ``responses`` does not fit it or is not finite, or if
+            ``target`` is not in the package's words.
 
     Example:
         >>> quantiles = {0.25: torch.tensor([-0.7, 0.3]), 0.75: torch.tensor([0.7, 1.7])}
@@ -219,10 +224,16 @@ def score_numbers(
     """
     from sklearn.metrics import root_mean_squared_error
 
-    _check_kind(prediction, NumberPrediction)
+    check_kind(prediction, NumberPrediction)
     _check_target(target)
     numbers = as_numbers(y, tuple(prediction.mean.shape)).to(prediction.mean.device, torch.float64)
     mean, scale = prediction.mean.detach().double(), prediction.scale.detach().double()
+    is_usable = mean.isfinite() & scale.isfinite() & (scale > 0)
+    if place := first_place(~is_usable):
+        raise ValueError(
+            "prediction must have finite means and finite standard deviations above 0, got "
+            f"{float(mean[place])} and {float(scale[place])} in row {place[0]}"
+        )
     values = {
         "rmse": root_mean_squared_error(
             numbers.flatten().numpy(force=True), mean.flatten().numpy(force=True)
@@ -237,8 +248,10 @@ def score_numbers(
             lower, upper = prediction.interval(probability)
         except ValueError:
             continue
-        inside = (lower <= numbers) & (numbers <= upper)
-        values[f"coverage_{100 * probability:.0f}"] = inside.double().mean()
+        inside = ((lower <= numbers) & (numbers <= upper)).double()
+        is_known = ~(lower.isnan() | upper.isnan())
+        coverage = torch.where(is_known, inside, torch.nan).mean()
+        values[f"coverage_{100 * probability:.0f}"] = coverage
     if responses is not None:
         values["crps"] = _crps(responses, numbers)
     return _scores(values, len(mean), prediction.num_draws, target)
@@ -276,24 +289,23 @@ def _crps(responses: Tensor, numbers: Tensor) -> float:
     """Average the ranked score, some rows at a time."""
     from torchmetrics.functional.regression import continuous_ranked_probability_score
 
-    expected = f"responses must have shape (draws, *{tuple(numbers.shape)}), two draws at least"
-    if not isinstance(responses, Tensor):
-        raise TypeError(f"{expected}; got {type(responses).__name__}")
+    responses = as_real_tensor("responses", responses)
     if responses.shape[1:] != numbers.shape or len(responses) < 2:
-        raise ValueError(f"{expected}; got {tuple(responses.shape)}")
+        raise ValueError(
+            f"responses must have shape (draws, *{tuple(numbers.shape)}), two draws at least; got "
+            f"{tuple(responses.shape)}"
+        )
+    if place := first_place(~responses.isfinite()):
+        raise ValueError(
+            f"responses must hold finite numbers, got {responses[place].item()} of draw {place[0]} "
+            f"in row {place[1]}"
+        )
     ensemble = responses.detach().to(numbers).flatten(1).mT
     at_a_time = max(1, MAX_NUMBERS // ensemble.shape[1] ** 2)
     total = 0.0
     for some, y in zip(ensemble.split(at_a_time), numbers.flatten().split(at_a_time), strict=True):
         total += len(y) * float(continuous_ranked_probability_score(some, y))
     return total / numbers.numel()
-
-
-def _check_kind(prediction: object, kind: type) -> None:
-    if not isinstance(prediction, kind):
-        raise TypeError(
-            f"prediction must be a {kind.__name__}, got one of type {type(prediction).__name__}"
-        )
 
 
 def _check_target(target: object) -> None:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_fnbg.prediction.labels import as_labels
+from pyro_fnbg.prediction.labels import as_compared
 from pyro_fnbg.prediction.outcomes import ClassPrediction
 
 __all__ = ["fit_temperature"]
@@ -37,10 +37,11 @@ def fit_temperature(prediction: ClassPrediction, y: Tensor) -> float:
         The temperature, by which `ClassPrediction.with_temperature` is called.
 
     Raises:
-        TypeError: If ``y`` is no tensor of real numbers.
-        ValueError: If ``y`` does not fit the prediction, if an observed class has probability 0,
-            or if there is no best temperature: where the most probable class is right in all rows,
-            lower ones are ever better; where predictions are worse than chance, higher ones.
+        TypeError: If ``prediction`` is not one of classes, or ``y`` no tensor of real numbers.
+        ValueError: If a row of ``prediction`` is no distribution, ``y`` does not fit it, an
+            observed class has probability 0, or there is no best temperature: where the most
+            probable class is right in all rows, lower ones are ever better; where predictions are
+            no better than chance, higher ones.
 
     Example:
         >>> p = torch.tensor([[0.6, 0.4], [0.4, 0.6], [0.6, 0.4], [0.6, 0.4], [0.4, 0.6]])
@@ -52,8 +53,8 @@ def fit_temperature(prediction: ClassPrediction, y: Tensor) -> float:
     """
     from scipy.optimize import minimize_scalar
 
-    labels = as_labels(y, *prediction.probabilities.shape).to(prediction.probabilities.device)
-    log_probabilities = prediction.probabilities.double().log()
+    probabilities, labels = as_compared(prediction, y)
+    log_probabilities = probabilities.log()
     observed = log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
     if bool(observed.isneginf().any()):
         row = int(observed.isneginf().nonzero()[0])
@@ -66,13 +67,17 @@ def fit_temperature(prediction: ClassPrediction, y: Tensor) -> float:
         scaled = log_probabilities / math.exp(log_temperature)
         return float(torch.nn.functional.cross_entropy(scaled, labels))
 
-    # The loss is convex in 1 / temperature, so its two ends say whether it has a minimum between
+    # The loss is convex in 1 / temperature, so its slopes at both ends say whether it has a minimum
+    # between
     if bool((observed == log_probabilities.amax(-1)).all()):
         raise ValueError(
             "y has the most probable class in every row, so ever lower temperatures are ever "
             "better: fit it on more rows, some of them wrongly predicted"
         )
-    if bool(observed.mean() <= log_probabilities.mean()):
+    hottest = torch.softmax(log_probabilities / HIGHEST, -1)
+    # Classes of probability 0 stay at 0
+    expected = torch.where(hottest > 0, hottest * log_probabilities, 0.0).sum(-1)
+    if bool(observed.mean() <= expected.mean()):
         raise ValueError(
             "y is predicted no better than by chance, so ever higher temperatures are ever better: "
             "look whether y belongs to these rows"

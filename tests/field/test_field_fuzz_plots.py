@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 from pyro_fnbg.plots import (
     plot_acceptance_by_node,
     plot_accuracy,
+    plot_by_batch_size,
     plot_decision_surface,
     plot_images,
+    plot_regression_band,
     plot_reliability,
     plot_risk_coverage,
+    plot_score,
     plot_traces,
 )
 
-NAN = float("nan")
+NAN, INFINITY = float("nan"), float("inf")
 RATES = [{"a.node1": 0.1}, {"a.node1": NAN}]
 SURFACE = {
     "probabilities": np.full((1, 2, 2, 2), 0.5),
@@ -27,6 +30,8 @@ SURFACE = {
     "labels": [1],
 }
 TRACES = {"values": [[1.0, 2.0], [2.0, NAN]], "label": "height (m)"}
+SCORES = {"scores": [[0.1, 0.2]], "draws": [1, 2], "label": "accuracy"}
+BATCHES = {"values": {1: [0.5, NAN]}, "label": "log likelihood"}
 ROWS = {"probabilities": [[0.3, 0.7]], "labels": [1]}
 MISTAKES = {
     "one chain": (plot_traces, TRACES | {"values": [1.0, 2.0]}, "values"),
@@ -48,6 +53,30 @@ MISTAKES = {
     "classes from 1": (plot_reliability, ROWS | {"labels": [2]}, "labels"),
     "flat images": (plot_images, ROWS | {"images": np.zeros((1, 784))}, "images"),
     "images with a channel": (plot_images, ROWS | {"images": np.zeros((1, 1, 8, 8))}, "images"),
+    "text for rates": (plot_acceptance_by_node, {"rates": [{"a.node1": "0.3"}]}, "rates"),
+    "rates without names": (plot_acceptance_by_node, {"rates": [[0.3]]}, "rates"),
+    "a text as target": (plot_acceptance_by_node, {"rates": RATES, "target": "0.3"}, "target"),
+    "values that overflow": (plot_traces, TRACES | {"values": [[0.0, 1e308]]}, "values"),
+    "no name of values": (plot_traces, TRACES | {"label": None}, "label"),
+    "no name of a score": (plot_score, SCORES | {"label": None}, "label"),
+    "no name of batches": (plot_by_batch_size, {"values": {1: [0.5]}, "label": None}, "label"),
+    "one level": (plot_traces, TRACES | {"reference_lines": 50.0}, "reference_lines"),
+    "levels alone": (plot_traces, TRACES | {"reference_lines": [50.0]}, "reference_lines"),
+    "a level in words": (plot_traces, TRACES | {"reference_lines": {"a": "50"}}, "reference_lines"),
+    "an endless level": (plot_traces, TRACES | {"reference_lines": {"a": NAN}}, "reference_lines"),
+    "levels by number": (plot_traces, TRACES | {"reference_lines": {1: 50.0}}, "reference_lines"),
+    "impossible batches": (plot_by_batch_size, BATCHES | {"values": {2: [-INFINITY]}}, "values"),
+    "impossible rows": (plot_by_batch_size, BATCHES | {"all_rows": -INFINITY}, "all_rows"),
+    "one class": (plot_reliability, ROWS | {"probabilities": [[1.0]], "labels": [0]}, "prob"),
+    "swapped bands": (
+        plot_regression_band,
+        {
+            "x": [0.0, 1.0],
+            "mean": [0.0, 0.0],
+            "intervals": {0.95: ([-1.0, -1.0], [1.0, 1.0]), 0.5: ([-1.0, -2.0], [1.0, 2.0])},
+        },
+        r"intervals\[0.95\]",
+    ),
     "logits": ({"probabilities": np.full((1, 2, 2, 2), -1.5)}, "probabilities"),
     "one set": ({"probabilities": np.full((2, 2, 2), 0.5)}, "probabilities"),
     "a finer grid": ({"x_values": [0.0, 0.5, 1.0]}, "x_values"),

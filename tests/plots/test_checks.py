@@ -9,7 +9,9 @@ from pyro_fnbg.plots.checks import as_array, as_labels, as_probabilities, as_sam
 
 def test_tensors_are_taken_as_they_come():
     tensor = torch.ones(1, 3, requires_grad=True)
-    np.testing.assert_array_equal(as_array("values", tensor, (1, "draws")), [[1.0, 1.0, 1.0]])
+    for dtype in (torch.float32, torch.bfloat16, torch.bool):
+        array = as_array("values", tensor.to(dtype), (1, "draws"))
+        np.testing.assert_array_equal(array, [[1.0, 1.0, 1.0]])
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,7 @@ def test_tensors_are_taken_as_they_come():
         ([["a", "b"]], "values must be an array of numbers, got "),
         ([[1.0], [1.0, 2.0]], "values must be an array of numbers, got "),
         (None, "values must be an array of numbers, got None"),
+        ([[0.0, -1e308]], r"values must lie between -1e\+300 and 1e\+300, got -1e\+308"),
     ],
 )
 def test_other_arrays_are_refused(values, message):
@@ -36,6 +39,7 @@ def test_other_arrays_are_refused(values, message):
         ([[0.5, 0.5], [0.5, 0.4]], "probabilities must sum to 1 in each row, got a sum of 0.9"),
         ([[np.nan, 1.0]], "probabilities must sum to 1 in each row, got a sum of nan"),
         ([[0.3], [0.7]], "probabilities must sum to 1 in each row"),
+        ([[1.0], [1.0]], "probabilities must be of two classes or more, got 1"),
     ],
 )
 def test_what_is_no_distribution_is_refused(probabilities, message):
@@ -62,6 +66,7 @@ def test_labels_that_are_no_class_are_refused(labels):
         ({}, "values must be a mapping from groups to values"),
         ({"a": []}, r"values\['a'\] must have shape \(values\)"),
         ({"a": 0.5}, r"values\['a'\] must have shape \(values\)"),
+        ({"a": [0.5, np.nan, -np.inf]}, r"values\['a'\] must hold finite numbers, .*got -inf"),
     ],
 )
 def test_samples_must_have_groups_and_values(values, message):

@@ -88,7 +88,7 @@ def test_surface_shows_mean_and_standard_deviation_of_every_set(sets):
         np.testing.assert_allclose(meshes(deviation)[0].get_array(), draws[number].std(0))
         assert meshes(mean)[0].get_clim() == (0.0, 1.0)
         assert meshes(deviation)[0].get_clim() == (0.0, 0.5)
-        assert mean.get_title("left") == f"set {number + 1}"
+        assert mean.get_title("left") == f"set {number}"
         assert mean.get_aspect() == deviation.get_aspect() == 1
 
 
@@ -101,7 +101,7 @@ def test_surface_of_many_sets_takes_several_lines():
     upper = [divmod(number, 4) for number in range(7)]
     assert places == [upper, [(line + 2, column) for line, column in upper]]
     # A mean and its deviation lie far apart, so both are named
-    assert [panel.get_title("left") for panel in ax[1]] == [f"set {n}" for n in range(1, 8)]
+    assert [panel.get_title("left") for panel in ax[1]] == [f"set {n}" for n in range(7)]
 
 
 def test_inputs_are_named_at_the_left_and_below_also_above_an_empty_place():

@@ -1,5 +1,6 @@
 """Every score against a loop by hand, and what is printed beside it."""
 
+import dataclasses
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from pyro_fnbg.core.batches import EXACT_TARGET, BatchPlan
 from pyro_fnbg.prediction import scores
 from pyro_fnbg.prediction.outcomes import ClassPrediction, NumberPrediction
 from pyro_fnbg.prediction.scores import Scores, ood_auroc, score_classes, score_numbers
+from pyro_fnbg.prediction.temperature import fit_temperature
 
 BATCHES = BatchPlan("data", 60_000, 3_000, "shuffled", 1.0).target
 
@@ -141,11 +143,31 @@ def test_a_probability_rounded_above_one_is_no_logit():
     assert found["calibration_error"] == pytest.approx((0.0 + 0.5 + 0.1) / 3, abs=1e-6)
 
 
-def test_labels_may_be_of_any_real_type_and_one_hot():
-    prediction = ClassPrediction(torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.zeros(2), 1)
-    numbers = (torch.tensor([0, 1]), torch.tensor([False, True]), torch.tensor([[0.0], [1.0]]))
-    for y in (*numbers, torch.eye(2)):
-        assert score_classes(prediction, y)["accuracy"] == 1.0
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_probabilities_of_any_precision(classes, dtype):
+    prediction, y = classes
+    rounded = dataclasses.replace(prediction, probabilities=prediction.probabilities.to(dtype))
+    # A rounded probability is off by a share of 2^-9 or less; rows near the edge of a bin change it
+    for name in ("nll", "brier_score"):
+        expected = score_classes(prediction, y)[name]
+        assert score_classes(rounded, y)[name] == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[0.5, 0.5], [math.nan, 1.0]], r"sum to 1 in each row, got \[nan, 1.0\] in row 1"),
+        ([[math.inf, 0.5], [0.5, 0.5]], r"sum to 1 in each row, got \[inf, 0.5\] in row 0"),
+        ([[0.5, 0.5], [-1.0, 2.0]], r"sum to 1 in each row, got \[-1.0, 2.0\] in row 1"),
+        ([[1.0], [0.5]], r"sum to 1 in each row, got \[0.5\] in row 1"),
+        ([[1.0], [1.0]], "two classes or more, got 1"),
+    ],
+)
+@pytest.mark.parametrize("function", [score_classes, fit_temperature])
+def test_predictions_that_are_no_distribution_are_refused(function, rows, message):
+    prediction = ClassPrediction(torch.tensor(rows), torch.zeros(2), num_draws=1)
+    with pytest.raises(ValueError, match=f"prediction must have .*{message}"):
+        function(prediction, torch.zeros(2))
 
 
 @pytest.mark.parametrize(
@@ -220,19 +242,53 @@ def test_numbers_that_do_not_fit(y, error, message):
 
 
 def test_the_other_kind_of_prediction_is_refused():
-    with pytest.raises(TypeError, match="must be a ClassPrediction, got one of type NumberPred"):
-        score_classes(NUMBERS, torch.zeros(3))
+    for function in (score_classes, fit_temperature):
+        with pytest.raises(TypeError, match="prediction must be a ClassPrediction, got .*NumberPr"):
+            function(NUMBERS, torch.zeros(3))
     with pytest.raises(TypeError, match="must be a NumberPrediction, got one of type ClassPred"):
         score_numbers(CLASSES, torch.zeros(3))
 
 
 @pytest.mark.parametrize(
-    ("responses", "error"),
-    [(torch.zeros(1, 3), ValueError), (torch.zeros(3, 9), ValueError), ([0.0], TypeError)],
+    ("responses", "error", "message"),
+    [
+        (torch.zeros(1, 3), ValueError, r"have shape \(draws, \*\(3,\)\), two draws"),
+        (torch.zeros(3, 9), ValueError, r"have shape \(draws, \*\(3,\)\), two draws"),
+        (torch.eye(3).log(), ValueError, "hold finite numbers, got -inf of draw 0 in row 1"),
+        (torch.eye(3).log() * 0.0, ValueError, "hold finite numbers, got nan of draw 0 in row 1"),
+        ([0.0], TypeError, "be a torch tensor of real numbers, got list"),
+        (torch.zeros(2, 3) * 1j, TypeError, "be a torch tensor of real numbers, got dtype torch.c"),
+    ],
 )
-def test_responses_that_do_not_fit(responses, error):
-    with pytest.raises(error, match=r"responses must have shape \(draws, \*\(3,\)\), two draws"):
+def test_responses_that_do_not_fit(responses, error, message):
+    with pytest.raises(error, match=f"responses must {message}"):
         score_numbers(NUMBERS, torch.zeros(3), responses)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("part", ["mean", "data_variance", "network_variance"])
+def test_predictions_without_numbers_are_refused_by_row(part, wrong):
+    parts = {"mean": torch.zeros(3, 2), "data_variance": torch.ones(3, 2)}
+    parts |= {"network_variance": torch.ones(3, 2)}
+    parts[part][1, 1] = wrong
+    with pytest.raises(ValueError, match="prediction must have finite means and .* in row 1$"):
+        score_numbers(NumberPrediction(**parts, num_draws=5), torch.zeros(3, 2))
+
+
+def test_a_prediction_without_spread_is_refused_by_row():
+    prediction = NumberPrediction(torch.ones(3), torch.eye(3)[0], torch.zeros(3), num_draws=5)
+    with pytest.raises(ValueError, match=r"deviations above 0, got 1\.0 and 0\.0 in row 1$"):
+        score_numbers(prediction, torch.zeros(3))
+
+
+@pytest.mark.parametrize("level", [0.25, 0.75])
+def test_the_coverage_of_unknown_intervals_is_not_known(level):
+    quantiles = {0.05: -torch.ones(3), 0.25: -torch.ones(3), 0.75: torch.ones(3)}
+    quantiles |= {0.95: torch.ones(3), level: torch.tensor([0.0, torch.nan, 0.0])}
+    prediction = dataclasses.replace(NUMBERS, quantiles=quantiles)
+    found = score_numbers(prediction, torch.zeros(3))
+    assert math.isnan(found["coverage_50"])
+    assert found["coverage_90"] == 1.0
 
 
 def test_auroc_by_hand():

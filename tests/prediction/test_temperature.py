@@ -86,6 +86,8 @@ def predicted(*rows):
         (predicted([0.5, 0.5], [0.3, 0.7]), [0, 1], "y has the most probable class in every row"),
         (predicted([0.6, 0.4], [0.3, 0.7]), [1, 0], "y is predicted no better than by chance"),
         (predicted([0.6, 0.4], [0.6, 0.4]), [1, 0], "y is predicted no better than by chance"),
+        (predicted([0.6, 0.4, 0.0], [0.3, 0.7, 0.0]), [1, 0], "y is predicted no better than by"),
+        (predicted([0.6, 0.4, 0.0], [0.6, 0.4, 0.0]), [1, 0], "y is predicted no better than by"),
         (predicted([0.6, 0.4], [1.0, 0.0]), [0, 1], "y has class 1 in row 1, whose predicted prob"),
         (predicted([0.6, 0.4], [0.3, 0.7]), [0, 2], "y must hold whole numbers from 0 to 1"),
     ],
@@ -99,6 +101,26 @@ def test_classes_that_are_ruled_out_rightly_are_no_trouble():
     prediction = predicted([0.8, 0.2, 0.0], [0.8, 0.2, 0.0], [0.8, 0.2, 0.0])
     found = fit_temperature(prediction, torch.tensor([0, 0, 1]))
     assert prediction.with_temperature(found).confidence[0] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 4.0])
+def test_ruled_out_classes_change_no_temperature(temperature):
+    prediction, y = tempered(temperature)
+    wider = torch.cat([prediction.probabilities, torch.zeros(len(y), 5)], -1)
+    padded = ClassPrediction(wider, prediction.expected_entropy, num_draws=7)
+    expected = fit_temperature(prediction, y)
+    assert fit_temperature(padded, y) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-7, 1e300])
+def test_extreme_temperatures_leave_the_surest_class_or_the_possible_ones(dtype, temperature):
+    p = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.5, 0.0], [0.0, 1.0, 0.0]], dtype=dtype)
+    surest = [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
+    possible = [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
+    found = ClassPrediction(p, torch.zeros(3), num_draws=1).with_temperature(temperature)
+    expected = torch.tensor(surest if temperature < 1 else possible, dtype=dtype)
+    torch.testing.assert_close(found.probabilities, expected)
 
 
 def test_a_temperature_far_from_one():
