@@ -127,11 +127,11 @@ def main() -> None:
 
     fnbg, nuts = [], []
     for number, start in enumerate(starts):
-        pyro.set_rng_seed(options.seed + number)
+        pyro.set_rng_seed(options.seed + 1 + number)
         fnbg.append(run_chain(FNBG, data, start, options, budget=None))
         print(f"FNBG chain {number}: {fnbg[-1].seconds:.0f} s", flush=True)
         allowed = round(options.nuts_budget * fnbg[-1].evaluations)
-        pyro.set_rng_seed(options.seed + number)
+        pyro.set_rng_seed(options.seed + 1 + number)
         nuts.append(run_chain(NUTS, data, start, options, budget=allowed))
         print(f"NUTS chain {number}: {nuts[-1].seconds:.0f} s", flush=True)
     print_chains({"FNBG": fnbg, "NUTS": nuts})
