@@ -249,7 +249,8 @@ def _warn_of_stuck_blocks(reports: Sequence[ChainReport]) -> None:
     warnings.warn(
         f"{len({block for block, _ in stuck})} of {len(reports[0].blocks)} blocks hardly moved in "
         f"{stuck[0][1].num_sweeps} sweeps; acceptance rate of {', '.join(named[:MAX_NAMED])}"
-        f"{more}: use more warmup_steps with adapt=True, or a smaller proposal_scale{why}",
+        f"{more}: use more warmup_steps, in which FNBG tunes with adapt=True, its default, or an "
+        f"FNBG of smaller proposal_scale{why}",
         UserWarning,
         stacklevel=4,
     )

@@ -17,10 +17,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from pyro_fnbg.core.checks import check_flag, shown
+from pyro_fnbg.core.checks import check_count, check_flag, check_names, shown
 from pyro_fnbg.drivers.multi_chain import MultiChainMCMC
 from pyro_fnbg.estimators.files import pack, read_archive, unpack, write_archive
 from pyro_fnbg.estimators.network import (
+    SCALE_SITE,
     as_words,
     checked_hidden,
     from_words,
@@ -114,7 +115,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
 
         The file has the arguments, the draws and statistics of ``idata_`` with the responses that
         were observed, and no inputs. It is written in one step: until it is whole, an older file
-        stays as it is.
+        stays as it is. Of a link, the file that it leads to is written; permissions stay.
 
         Args:
             path: Name of the file; no ending is added.
@@ -122,8 +123,8 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             sklearn.exceptions.NotFittedError: Before ``fit``.
             TypeError: If ``path`` is none.
-            ValueError: If an argument of the estimator is of a kind that the file cannot hold, such
-                as a ``RandomState``; names it.
+            ValueError: If ``path`` is a folder or device, or an argument of the estimator is of a
+                kind that the file cannot hold, such as a ``RandomState``; names it.
             OSError: If the file cannot be written.
         """
         check_is_fitted(self)
@@ -147,17 +148,22 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read an estimator that ``save`` wrote; nothing is unpickled.
 
+        A file takes no more than a few times its own size of memory. A class of your own that
+        inherits from an estimator reads the files that it saved itself.
+
         Args:
             path: Name of the file.
 
         Raises:
             TypeError: If ``path`` is none.
             OSError: If the file cannot be read.
-            ValueError: If it is another file, one of the other estimator, of a newer format,
+            ValueError: If it is another file, one of another estimator, of a newer format,
                 truncated or damaged; names it.
         """
         words, arrays = read_archive(path)
-        name = str(words.get("estimator"))
+        name = words.get("estimator")
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(f"{path} is damaged: it says {shown(name)} where the estimator stands")
         if name != cls.__name__:
             raise ValueError(f"{path} holds a {name}, not a {cls.__name__}: use {name}.load")
         try:
@@ -167,24 +173,28 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
             }
             loaded = cls(**arguments)
             loaded._from_file(words, arrays)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except Exception as error:  # whatever xarray, torch and NumPy make of damaged words
             raise ValueError(f"{path} is damaged: {shown(error)}") from error
         return loaded
 
     def _from_file(self, words: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
         self._run, self._idata = None, None
         self._groups = groups = unpack(words["groups"], arrays)
-        found = {str(n): groups["posterior"][n].values for n in groups["posterior"].data_vars}
-        dtype = torch.from_numpy(next(iter(found.values()))[:0]).dtype
-        self._model = from_words(words["network"], dtype)
-        shapes = {name: value.shape[2:] for name, value in found.items()}
+        self._model = from_words(words["network"], _checked_draws(groups["posterior"]))
+        shapes = {str(n): v.shape[2:] for n, v in groups["posterior"].data_vars.items()}
         if shapes != site_shapes(self._model):
             raise ValueError(f"the network has no draws of shapes {shapes}")
-        self._continued = int(words["continued"])
-        self.target_ = str(groups["posterior"].attrs["target"])
+        self._continued = words["continued"]
+        check_count("continued", self._continued, 0)
+        self.target_ = groups["posterior"].attrs["target"]
+        if not isinstance(self.target_, str):
+            raise ValueError(f"target must be text, got {shown(self.target_)}")
         self.n_features_in_ = self._model.widths[0]
-        if words["features"] is not None:
-            self.feature_names_in_ = np.array(words["features"], dtype=object)
+        if (features := words["features"]) is not None:
+            check_names("features", features, "text")
+            if len(features) != self.n_features_in_:
+                raise ValueError(f"the network has not the inputs {shown(features)}")
+            self.feature_names_in_ = np.array(features, dtype=object)
         self._response_from_file(words["response"], arrays)
 
     @abstractmethod
@@ -310,6 +320,24 @@ def _seed(random_state: object) -> int:
             "random_state must be a whole number from 0 to 2^32 - 1, a numpy RandomState or None, "
             f"got {shown(random_state)}"
         ) from None
+
+
+def _checked_draws(posterior: xr.Dataset) -> torch.dtype:
+    """Return the type of draws that were read.
+
+    Raises:
+        ValueError: If they have several or none, are not finite, or are not by chain and draw.
+    """
+    draws = posterior.data_vars
+    dtypes = {value.dtype for value in draws.values()}
+    if len(dtypes) != 1 or not dtypes <= {np.dtype(np.float32), np.dtype(np.float64)}:
+        raise ValueError(f"draws must be float32, or all float64; got {shown(dtypes)}")
+    for name, value in draws.items():
+        if value.dims[:2] != ("chain", "draw") or 0 in value.shape:
+            raise ValueError(f"{name} must have chains and draws, got {dict(value.sizes)}")
+        if not np.isfinite(value.values).all() or (name == SCALE_SITE and (value <= 0).any()):
+            raise ValueError(f"{name} has draws that are not possible")
+    return torch.from_numpy(np.zeros(0, dtypes.pop())).dtype
 
 
 def _plain(name: str, value: Any) -> Any:

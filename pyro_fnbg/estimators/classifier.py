@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from pyro_fnbg.core.checks import shown
+from pyro_fnbg.core.checks import check_names, shown
 from pyro_fnbg.estimators.base import NetworkEstimator
 from pyro_fnbg.prediction.predictive import marginal_predictive
 
@@ -82,7 +82,8 @@ class BNNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
 
         Args:
             X: Inputs, ``(rows, features)``; finite.
-            y: Labels of any type that NumPy can sort, ``(rows,)``; of two classes or more.
+            y: Labels of one type that NumPy can sort, ``(rows,)``; of two classes or more, and none
+                missing.
 
         Returns:
             The estimator.
@@ -91,7 +92,7 @@ class BNNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
             ValueError: If an argument or the data do not fit; names it.
         """
         with self._unchanged_by_errors():
-            x, labels = validate_data(self, X, y, dtype=(np.float64, np.float32))
+            x, labels = validate_data(self, X, _as_labels(y), dtype=(np.float64, np.float32))
             check_classification_targets(labels)
             classes, codes = np.unique(column_or_1d(labels, warn=True), return_inverse=True)
             if len(classes) < 2:
@@ -151,10 +152,39 @@ class BNNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     def _response_from_file(
         self, words: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
+        if self._model.likelihood == "normal":
+            raise ValueError("the likelihood is normal, of numbers and not of classes")
         if "classes" in words:
+            check_names("classes", words["classes"], "text")
             self.classes_ = np.array(words["classes"], dtype=object)
         else:
             self.classes_ = arrays["classes"]
         expected = max(2, self._model.widths[-1])
-        if self.classes_.shape != (expected,):
-            raise ValueError(f"the network has {expected} classes, not {shown(self.classes_)}")
+        is_sorted = np.array_equal(np.unique(self.classes_), self.classes_)
+        if self.classes_.shape != (expected,) or not is_sorted:
+            raise ValueError(
+                f"the network has {expected} classes in order, not {shown(self.classes_)}"
+            )
+
+
+def _as_labels(y: Any) -> Any:
+    """Take numbers out of an array of objects; of text and all else, nothing is changed.
+
+    Raises:
+        ValueError: If objects are of several types, as where one is missing, or of an unknown one.
+    """
+    labels = np.asarray(y)
+    if (
+        labels.dtype != object
+        or labels.ndim == 0
+        or all(isinstance(one, str) for one in labels.flat)
+    ):
+        return y
+    types = sorted({type(one).__name__ for one in labels.flat})
+    plain = np.array(labels.tolist())
+    if len(types) > 1 or plain.dtype == object:
+        raise ValueError(
+            "y must have labels of one type, such as text or whole numbers, and none missing; got "
+            f"objects of type {', '.join(types)}"
+        )
+    return plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyro_fnbg.core.checks import shown
+from pyro_fnbg.core.checks import is_count, shown
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -32,6 +33,8 @@ def write_archive(
 ) -> None:
     """Write a file in one step: until it is whole, an older one of that name stays.
 
+    A link stays, and the file that it leads to is written. The permissions of an older file stay.
+
     Args:
         path: Where.
         words: What JSON can hold.
@@ -39,27 +42,31 @@ def write_archive(
 
     Raises:
         TypeError: If the path is none.
+        ValueError: If it is empty, or leads to a folder, a device or a pipe.
         OSError: If the file cannot be written.
     """
-    path = _checked_path(path)
-    passing = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    target = _checked_path(path)
+    passing = target.with_name(f".pyro_fnbg.{secrets.token_hex(8)}.tmp")
+    content = {"format": FORMAT, **words, "arrays": list(arrays)}
     try:
         with open(passing, "xb") as file:
+            if target.exists():
+                os.chmod(passing, stat.S_IMODE(target.stat().st_mode))
             with zipfile.ZipFile(file, "w") as archive:
-                archive.writestr(WORDS, json.dumps({"format": FORMAT, **words}))
+                archive.writestr(WORDS, json.dumps(content))
                 for name, array in arrays.items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                         np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(passing, path)
+        os.replace(passing, target)
     except BaseException:
         passing.unlink(missing_ok=True)
         raise
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read what ``write_archive`` wrote.
+    """Read what ``write_archive`` wrote, within a few times the memory that the file takes.
 
     Returns:
         The words, and the arrays by name.
@@ -67,7 +74,8 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     Raises:
         TypeError: If the path is none.
         OSError: If the file cannot be read.
-        ValueError: If it is another file, of a newer format, truncated or damaged; names it.
+        ValueError: If it is no file, another one, of a newer format, truncated or damaged; names
+            it.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -76,16 +84,17 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         ...     read_archive(f"{folder}/a")
         ({'format': 1, 'b': 1}, {'c': array([0., 0.])})
     """
-    path = _checked_path(path)
-    with open(path, "rb") as file:
+    with open(_checked_path(path), "rb") as file:
         start = file.read(NAME_OFFSET + len(WORDS))
         if start[:2] != b"PK" or start[NAME_OFFSET:] != WORDS.encode():
             raise ValueError(f"{path} is no file that an estimator of pyro_fnbg saved")
         try:
             with zipfile.ZipFile(file) as archive:
+                _check_sizes(archive, os.fstat(file.fileno()).st_size)
                 words = json.loads(archive.read(WORDS))
-                found = int(words["format"])
-                arrays = _arrays(archive) if found <= FORMAT else {}
+                if not is_count(found := words["format"], 1):
+                    raise ValueError(f"format {shown(found)}")
+                arrays = _arrays(archive, words.pop("arrays")) if found <= FORMAT else {}
         except Exception as error:  # whatever zipfile, json and NumPy make of damaged bytes
             raise ValueError(f"{path} is truncated or damaged: {error}") from error
     if found > FORMAT:
@@ -96,20 +105,39 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     return words, arrays
 
 
-def _arrays(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
+def _check_sizes(archive: zipfile.ZipFile, size: int) -> None:
+    """Refuse entries that would take more memory than the file: packed, or over one another."""
+    entries = archive.infolist()
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ValueError("it has compressed entries")
+    if sum(max(entry.file_size, entry.compress_size) for entry in entries) > size:
+        raise ValueError("its entries are larger than the file")
+
+
+def _arrays(archive: zipfile.ZipFile, names: list[str]) -> dict[str, NDArray[Any]]:
+    if archive.namelist() != [WORDS, *(f"{name}.npy" for name in names)]:
+        raise ValueError("its entries are not those that it names")
     arrays = {}
-    for name in archive.namelist():
-        if name != WORDS:
-            with archive.open(name) as entry:
-                found = np.lib.format.read_array(entry, allow_pickle=False)
-            arrays[name.removesuffix(".npy")] = found
+    for name in names:
+        with archive.open(f"{name}.npy") as entry:
+            np.lib.format.read_magic(entry)
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(entry)
+            # Of the bytes that are there: NumPy's own reader makes room for what a header claims
+            values = np.frombuffer(bytearray(entry.read()), dtype)
+        arrays[name] = values.reshape(shape, order="F" if is_fortran else "C")
     return arrays
 
 
 def _checked_path(path: object) -> Path:
+    """Return the file that a path leads to, over links; it need not be there yet."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"path must be the name of a file, got {shown(path)}")
-    return Path(path)
+    target = Path(os.path.realpath(path))
+    # To replace a device would break it, and to read a pipe would wait for ever
+    is_other = target.is_symlink() or (target.exists() and not target.is_file())
+    if not os.fspath(path) or is_other:
+        raise ValueError(f"path must be the name of a file, got {shown(path)}")
+    return target
 
 
 def pack(groups: Mapping[str, xr.Dataset]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -14,7 +14,15 @@ from pyro_fnbg.core.checks import as_finite, check_choice, is_count, is_list, sh
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.networks.statement import ACTIVATIONS
 
-__all__ = ["as_words", "checked_hidden", "from_words", "network", "site_shapes", "unconstrained"]
+__all__ = [
+    "SCALE_SITE",
+    "as_words",
+    "checked_hidden",
+    "from_words",
+    "network",
+    "site_shapes",
+    "unconstrained",
+]
 
 SCALE_SITE = "obs_scale"
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 from torch import Tensor
@@ -20,6 +19,9 @@ from pyro_fnbg.prediction.outcomes import NumberPrediction
 from pyro_fnbg.prediction.predictive import predict
 
 __all__ = ["BNNRegressor"]
+
+# Up to here, what is predicted has room in double precision
+LARGEST = 1e300
 
 
 class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
@@ -140,8 +142,7 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
             )
             columns = response.astype(np.float64).reshape(len(x), -1)
             if not self._goes_on():
-                scaler = StandardScaler().fit(columns)  # its scale is 1 where y is constant
-                self._y_mean, self._y_scale = scaler.mean_, scaler.scale_
+                self._y_mean, self._y_scale = _moments(columns)
             elif columns.shape[1] != len(self._y_mean):
                 raise ValueError(
                     f"y must have {len(self._y_mean)} outputs, as in the fit before that "
@@ -153,11 +154,11 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
                 torch.tensor(((columns - self._y_mean) / self._y_scale).astype(x.dtype)),
                 columns.shape[1],
                 "normal",
-                self._noise(),
+                self._noise(x.dtype),
             )
         return self
 
-    def _noise(self) -> float | None:
+    def _noise(self, dtype: np.dtype[Any]) -> float | None:
         """Return the standard deviation of the noise, if it is known, of the standardised y."""
         if self.observation_scale is None:
             return None
@@ -167,7 +168,15 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
                 "observation_scale must be None, or a positive finite number where y has a single "
                 f"output; got {shown(self.observation_scale)} for {len(self._y_scale)} outputs"
             )
-        return scale / float(self._y_scale[0])
+        spread = float(self._y_scale[0])
+        # Its square, and squares of errors in units of it, must be numbers of the type with ease
+        limit = float(np.finfo(dtype).max) ** 0.25
+        if not 1 / limit < scale / spread < limit:
+            raise ValueError(
+                f"observation_scale must be between {spread / limit:.3g} and {spread * limit:.3g} "
+                f"for y of standard deviation {spread:.3g} and inputs of type {dtype}; got {scale}"
+            )
+        return scale / spread
 
     def predict(
         self,
@@ -198,6 +207,11 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
         check_flag("return_std", return_std)
         asked = [] if intervals is None else intervals if is_list(intervals) else [intervals]
         probabilities = [as_probability("intervals", one) for one in asked]
+        if any(1 + p == 2 for p in probabilities):
+            raise ValueError(
+                "intervals must be between 0 and 1, and 2.3e-16 or more away from 1; got "
+                f"{shown(intervals)}"
+            )
         levels = tuple((1 + side * p) / 2 for p in probabilities for side in (-1, 1))
         x = self._inputs(X)
         found = predict(self._model, self._samples(), x, quantiles=levels, progress=self.progress)
@@ -229,8 +243,43 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
     def _response_from_file(
         self, words: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        self._is_one_column = bool(words["is_one_column"])
+        self._is_one_column = words["is_one_column"]
         self._y_mean, self._y_scale = arrays["y_mean"], arrays["y_scale"]
-        outputs = self._model.widths[-1]
-        if not self._y_mean.shape == self._y_scale.shape == (outputs,):
-            raise ValueError(f"the network has {outputs} outputs, not {self._y_mean.shape}")
+        check_flag("is_one_column", self._is_one_column)
+        outputs, likelihood = self._model.widths[-1], self._model.likelihood
+        if likelihood != "normal":
+            raise ValueError(f"the likelihood is {likelihood}, of classes and not of numbers")
+        if self._is_one_column and outputs > 1:
+            raise ValueError(f"the network has {outputs} outputs, not one column")
+        for name, values in {"y_mean": self._y_mean, "y_scale": self._y_scale}.items():
+            if values.shape != (outputs,) or values.dtype != float or not np.isfinite(values).all():
+                raise ValueError(f"{name} must be {outputs} finite numbers, got {shown(values)}")
+        if (self._y_scale <= 0).any():
+            raise ValueError(f"y_scale must be positive, got {shown(self._y_scale)}")
+
+
+def _moments(columns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and standard deviation of each column, however small or far from 0 it is.
+
+    A column that does not vary has 1 for the standard deviation, or its size if that is smaller.
+
+    Raises:
+        ValueError: If results in its units could leave the range of double precision.
+    """
+    first = columns[0]
+    size = np.minimum(np.abs(first), 1.0)
+    constant = np.where(size > 0, size, 1.0)
+    # Differences are exact where a column varies little, and their squares can be taken in units
+    # of the largest
+    differences = columns / 2 - first / 2
+    unit = np.abs(differences).max(0)
+    varies = unit > 0
+    in_units = differences / np.where(varies, unit, 1.0)
+    mean = first + 2 * (unit * in_units.mean(0))
+    scale = np.where(varies, 2 * (unit * in_units.std(0)), constant)
+    if np.abs(columns).max() > LARGEST or scale.min() < 1 / LARGEST:
+        raise ValueError(
+            f"y must be up to {LARGEST:g} in size and have a standard deviation of {1 / LARGEST:g} "
+            f"or more: use other units; got {shown(columns[:5])}, standard deviations {scale}"
+        )
+    return mean, scale

@@ -196,6 +196,7 @@ def test_a_stuck_block_is_warned_of(accepted, sweeps, warns, thin):
     if warns:
         assert f"1 of 3 blocks hardly moved in {sweeps} sweeps" in texts[0]
         assert f"acceptance rate of b ({accepted / sweeps:.2%}): use more" in texts[0]
+        assert "warmup_steps, in which FNBG tunes with adapt=True, its default, or an" in texts[0]
 
 
 def test_a_run_is_warned_of_once_with_the_chains():

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,12 @@ from support.estimators import SHORT, rows, sides, thirds
 
 X = rows()
 ENOUGH = SHORT | {"num_samples": 100, "warmup_steps": 200}
+
+
+def objects(*labels):
+    found = np.empty(len(labels), object)
+    found[:] = labels
+    return found
 
 
 @pytest.mark.parametrize(
@@ -80,6 +88,47 @@ def test_parameters_have_the_type_of_the_inputs(dtype):
 def test_whole_numbers_are_taken_in_double_precision():
     classifier = BNNClassifier(**SHORT).fit(np.arange(40).reshape(20, 2), sides(X[:20]))
     assert classifier.predict_proba([[1, 2]]).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [([3, 7], np.int64), ([False, True], bool), ([1.0, 4.0], np.float64)],
+)
+@pytest.mark.parametrize("container", [np.asarray, pd.Series])
+def test_objects_of_one_type_are_taken_as_that(labels, dtype, container):
+    classifier = BNNClassifier(**ENOUGH).fit(X, container(objects(*labels)[sides(X)]))
+    assert classifier.classes_.dtype == dtype
+    assert classifier.classes_.tolist() == labels
+    plain = BNNClassifier(**ENOUGH).fit(X, sides(X))
+    assert np.array_equal(classifier.predict_proba(X), plain.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("labels", "types"),
+    [
+        (["a", pd.NA], "NAType, str"),
+        (["a", None], "NoneType, str"),
+        (["a", np.nan], "float, str"),
+        ([1, pd.NA], "NAType, int"),
+        ([1, "a"], "int, str"),
+        ([1, True], "bool, int"),
+        ([2**70, 2**71], "int"),
+        ([Fraction(1, 2), Fraction(1, 3)], "Fraction"),
+    ],
+)
+@pytest.mark.parametrize("container", [np.asarray, lambda y: pd.Series(y, dtype=object), list])
+def test_objects_of_several_or_other_types_are_refused(labels, types, container):
+    y = container(objects(*labels)[sides(X)])
+    if np.asarray(y).dtype == object:  # NumPy makes text of a list of numbers and text
+        with pytest.raises(ValueError, match=f"y must have labels of one type, .* type {types}$"):
+            BNNClassifier(**SHORT).fit(X, y)
+
+
+@pytest.mark.parametrize("dtype", ["string", "category"])
+def test_missing_text_of_pandas_is_refused(dtype):
+    y = pd.Series(objects("a", "b")[sides(X)], dtype=dtype).where(np.arange(40) != 3)
+    with pytest.raises(ValueError, match="y must have labels of one type, .* none missing; got"):
+        BNNClassifier(**SHORT).fit(X, y)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 import json
 import os
 import pickle
+import stat
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -98,6 +100,29 @@ def test_a_path_is_one(path, saved):
         BNNClassifier.load(path)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, os.mkdir, lambda path: os.symlink(path, path)],
+    ids=["pipe", "folder", "loop"],
+)
+def test_what_is_no_file_is_neither_replaced_nor_read(make, saved):
+    classifier, path = saved
+    other = path.with_name("other")
+    make(other)
+    before = os.lstat(other)
+    for use in (classifier.save, BNNClassifier.load):
+        with pytest.raises(ValueError, match="path must be the name of a file, got .*other"):
+            use(other)
+    assert os.lstat(other).st_ino == before.st_ino
+    assert sorted(path.parent.iterdir()) == [path, other]
+
+
+def test_a_path_is_not_empty(saved):
+    for use in (saved[0].save, BNNClassifier.load):
+        with pytest.raises(ValueError, match="path must be the name of a file, got ''"):
+            use("")
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         BNNClassifier.load(tmp_path / "nowhere")
@@ -130,6 +155,49 @@ def test_another_file_is_refused_by_name(make, tmp_path):
         BNNClassifier.load(tmp_path / "other")
 
 
+def make_packed(archive):
+    archive.writestr("classes.npy", bytes(50_000_000), zipfile.ZIP_DEFLATED)
+
+
+def make_overlapping(archive):
+    archive.writestr("classes.npy", bytes(3_000_000))
+    archive.filelist += [archive.filelist[-1]] * 200
+
+
+def make_claim(archive):
+    with archive.open("classes.npy", "w") as entry:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (40_000_000,)}
+        np.lib.format.write_array_header_1_0(entry, header)
+        entry.write(bytes(80))
+
+
+def make_unnamed(archive):
+    archive.writestr("classes.npy", bytes(8))
+    archive.writestr("other", bytes(8))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_packed, "it has compressed entries"),
+        (make_overlapping, "its entries are larger than the file"),
+        (make_claim, "cannot reshape"),
+        (make_unnamed, "its entries are not those that it names"),
+    ],
+)
+def test_a_file_takes_no_more_memory_than_its_size_allows(make, message, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a", "w") as archive:
+        words = {"format": 1, "estimator": "BNNClassifier", "arrays": ["classes"]}
+        archive.writestr(WORDS, json.dumps(words))
+        make(archive)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=f"a is truncated or damaged: {message}"):
+        BNNClassifier.load(tmp_path / "a")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * (tmp_path / "a").stat().st_size + 2_000_000
+
+
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.9, 0.999])
 def test_a_truncated_file_is_refused_by_name(share, saved):
     _, path = saved
@@ -146,6 +214,32 @@ def test_a_changed_number_is_found(saved):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"a\.bnn is truncated or damaged: Bad CRC-32"):
         BNNClassifier.load(path)
+
+
+def of_groups(change):
+    return lambda words, arrays: change(words["groups"]["posterior"], arrays)
+
+
+def replaced(change, name="posterior/layer1.weight"):
+    return lambda words, arrays: arrays.update({name: change(arrays[name])})
+
+
+def emptied(group, arrays):
+    group["dims"] = {}
+
+
+def with_dims(*dims):
+    return of_groups(lambda group, arrays: group["dims"].update({"layer1.bias": dims}))
+
+
+def without_draws(words, arrays):
+    for name, dims in words["groups"]["posterior"]["dims"].items():
+        if dims[0] == "chain":
+            arrays[f"posterior/{name}"] = arrays[f"posterior/{name}"][:0]
+
+
+def with_nan(value):
+    return np.where(np.arange(value.size).reshape(value.shape) == 7, np.nan, value)
 
 
 def rewrite(path, change):
@@ -171,6 +265,37 @@ def rewrite(path, change):
             lambda words, arrays: words["network"].update(widths=[2, 4, 1]),
             "is damaged: .*no draws of shapes",
         ),
+        (lambda words, arrays: words.pop("estimator"), "is damaged: it says None where the"),
+        (lambda words, arrays: words.update(estimator=["a"]), r"is damaged: it says \['a'\]"),
+        (
+            lambda words, arrays: words.update(format=float("inf")),
+            "is truncated or damaged: format",
+        ),
+        (lambda words, arrays: words.update(continued=float("inf")), "is damaged: .*continued"),
+        (lambda words, arrays: words.update(continued=-5), "is damaged: .*continued .* got -5"),
+        (lambda words, arrays: words.update(features=["a"]), r"is damaged: .*inputs \['a'\]"),
+        (lambda words, arrays: words.update(features="ab"), "is damaged: .*features .* 'ab'"),
+        (lambda words, arrays: words.update(features=[1, 2]), "is damaged: .*features .*1, 2"),
+        (
+            lambda words, arrays: words["network"].update(likelihood="normal"),
+            "is damaged: .*likelihood is normal",
+        ),
+        (replaced(lambda classes: classes[::-1], "classes"), "is damaged: .*classes in order"),
+        (replaced(lambda classes: classes * 0, "classes"), "is damaged: .*classes in order"),
+        (
+            lambda words, arrays: words["response"].update(classes=[1, 2]),
+            r"is damaged: .*classes .* \[1, 2\]",
+        ),
+        (of_groups(emptied), "is damaged: .*draws must be float32.* got set"),
+        (of_groups(lambda group, arrays: group.update(attributes={"target": 3})), ".*target .* 3"),
+        (with_dims("draw", "chain", "a"), "is damaged: "),
+        (with_dims("other", "draw", "a"), "is damaged: .*layer1.bias must have chains and draws"),
+        (with_dims("chain"), "is damaged: "),
+        (replaced(lambda weight: weight.astype(np.float32)), "is damaged: .*draws must be float32"),
+        (replaced(lambda weight: weight.astype(int)), "is damaged: .*draws must be float32"),
+        (replaced(lambda weight: weight.astype(">f8")), "is damaged: "),
+        (replaced(with_nan), "is damaged: .*layer1.weight has draws that are not possible"),
+        (without_draws, "is damaged: .*must have chains and draws, got .*'chain': 0"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_by_name(change, message, saved):
@@ -188,15 +313,34 @@ def test_nothing_is_unpickled(tmp_path):
             return os.mkdir, (str(ran),)
 
     with zipfile.ZipFile(tmp_path / "trap", "w") as archive:
-        archive.writestr(WORDS, json.dumps({"format": 1, "estimator": "BNNClassifier"}))
+        words = {"format": 1, "estimator": "BNNClassifier", "arrays": ["classes"]}
+        archive.writestr(WORDS, json.dumps(words))
         with archive.open("classes.npy", "w") as entry:
             np.lib.format.write_array(entry, np.array([Trap()], dtype=object))
-    with pytest.raises(ValueError, match="trap is truncated or damaged: Object arrays cannot"):
+    with pytest.raises(ValueError, match="trap is truncated or damaged: .*OBJECT"):
         BNNClassifier.load(tmp_path / "trap")
     assert not ran.exists()
 
 
 # Writing in one step
+
+
+class Mine(BNNClassifier):
+    def __init__(self, hidden=(2,), random_state=0):
+        super().__init__(hidden, num_samples=20, warmup_steps=20, random_state=random_state)
+
+
+def test_a_class_of_ones_own_reads_its_own_files(saved, tmp_path):
+    mine = Mine().fit(X, sides(X))
+    mine.save(tmp_path / "mine")
+    loaded = Mine.load(tmp_path / "mine")
+    assert type(loaded) is Mine
+    assert loaded.num_samples == 20
+    assert np.array_equal(loaded.predict_proba(X), mine.predict_proba(X))
+    with pytest.raises(ValueError, match="holds a Mine, not a BNNClassifier: use Mine.load"):
+        BNNClassifier.load(tmp_path / "mine")
+    with pytest.raises(ValueError, match="holds a BNNClassifier, not a Mine: use BNNClassifier"):
+        Mine.load(saved[1])
 
 
 @pytest.mark.parametrize("broken", ["write_array", "replace"])
@@ -223,3 +367,33 @@ def test_a_file_is_replaced_by_the_next(saved):
     assert np.array_equal(loaded, other.predict_proba(X))
     assert not np.array_equal(loaded, classifier.predict_proba(X))
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_and_its_target_is_written(is_there, saved):
+    classifier, path = saved
+    target, link = path.parent / "folder" / "target", path.with_name("link")
+    target.parent.mkdir()
+    if is_there:
+        target.write_text("old")
+    link.symlink_to("folder/target")
+    classifier.save(link)
+    assert link.is_symlink()
+    assert target.read_bytes() == path.read_bytes()
+    assert list(target.parent.iterdir()) == [target]
+    assert np.array_equal(BNNClassifier.load(link).predict(X), classifier.predict(X))
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o400])
+def test_the_permissions_of_an_older_file_stay(mode, saved):
+    classifier, path = saved
+    path.chmod(mode)
+    classifier.save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_name_can_be_as_long_as_the_system_allows(saved):
+    classifier, path = saved
+    name = "a" * os.pathconf(path.parent, "PC_NAME_MAX")
+    classifier.save(path.with_name(name))
+    assert path.with_name(name).read_bytes() == path.read_bytes()

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pyro_fnbg.estimators import BNNClassifier, BNNRegressor, base
+from pyro_fnbg.estimators.files import read_archive, write_archive
 from pyro_fnbg.networks.mlp import BayesianMLP
 from support.estimators import SHORT, rows, sides, slope
 from support.statistics import assert_expectation
@@ -71,7 +74,10 @@ def test_intervals_are_those_of_the_mixture():
     np.testing.assert_allclose(norm.cdf(upper, means, scales).mean(0), 0.9, atol=1e-6)
 
 
-@pytest.mark.parametrize(("factor", "shift"), [(1e-6, 0.0), (1e6, -1e9)])
+@pytest.mark.parametrize(
+    ("factor", "shift"),
+    [(1e-6, 0.0), (1e6, -1e9), (1e-300, 0.0), (1e297, 0.0), (2.0**-10, 2.0**20)],
+)
 def test_predictions_follow_the_units_of_the_response(factor, shift):
     plain = BNNRegressor(**SHORT).fit(X, Y)
     other = BNNRegressor(**SHORT).fit(X, shift + factor * Y)
@@ -107,6 +113,8 @@ def test_what_is_asked_for_is_returned():
         ({"intervals": 95}, "intervals must be between 0 and 1, got 95"),
         ({"intervals": [0.5, 1.0]}, "intervals must be between 0 and 1, got 1.0"),
         ({"intervals": "0.9"}, "intervals must be between 0 and 1, got '0.9'"),
+        ({"intervals": 1 - 1e-16}, "intervals must be between 0 and 1, .* got 0.9999999999999999"),
+        ({"intervals": [0.5, 1 - 1e-16]}, r"intervals must be .* got \[0.5, 0.99999"),
         ({"return_std": "yes"}, "return_std must be True or False, got 'yes'"),
     ],
 )
@@ -137,9 +145,42 @@ def test_a_column_of_responses_gives_columns():
 
 # The noise shrinks without end, and no proposal scale fits it for long
 @pytest.mark.filterwarnings("ignore:.* blocks hardly moved:UserWarning")
-def test_a_constant_response_is_predicted():
-    mean = BNNRegressor(**ENOUGH).fit(X, np.full(40, 0.1)).predict(X)
-    assert np.abs(mean - 0.1).max() < 0.5
+@pytest.mark.parametrize(
+    ("y", "scale"), [(0.1, 0.1), (-2020.0, 1.0), (0.0, 1.0), (1e-290, 1e-290), (1e299, 1.0)]
+)
+def test_a_constant_response_is_predicted(y, scale):
+    mean, std = BNNRegressor(**ENOUGH).fit(X, np.full(40, y)).predict(X, return_std=True)
+    assert np.abs(mean - y).max() <= 0.5 * scale
+    assert std.max() < scale
+
+
+def test_the_spread_that_there_is_is_the_unit():
+    noise = Y - Y.mean()
+    columns = np.column_stack([1e9 + 1e-6 * noise, np.full(40, 7.0), 1e-290 * noise, Y])
+    observed = BNNRegressor(**SHORT).fit(X, columns).idata_["observed_data"]["obs"].values
+    np.testing.assert_allclose(observed.mean(0), 0, atol=1e-2)
+    np.testing.assert_allclose(observed.std(0), [1, 0, 1, 1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [1e-322, 1e-310, 1e304])
+def test_a_response_at_the_end_of_the_numbers_is_refused(factor):
+    with pytest.raises(ValueError, match="y must be up to 1e.300 in size .*: use other units; got"):
+        BNNRegressor(**SHORT).fit(X, Y * factor)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(np.float32, 9), (np.float64, 76)])
+def test_a_scale_of_the_noise_works_or_is_refused_by_name(dtype, most):
+    x = X.astype(dtype)
+    for exponent in (most, -most):
+        regressor = BNNRegressor(**SHORT, observation_scale=Y.std() * 10.0**exponent).fit(x, Y)
+        answers = regressor.predict(x, return_std=True, intervals=0.9)
+        assert all(np.isfinite(answer).all() for answer in answers)
+    for scale in (10.0 ** (most + 3), 10.0 ** (-most - 3), 1e155, 1e300, 1e-300):
+        regressor = BNNRegressor(**SHORT, observation_scale=scale)
+        with pytest.raises(
+            ValueError, match=rf"observation_scale must be between .* got {re.escape(str(scale))}"
+        ):
+            regressor.fit(x, Y)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -233,6 +274,30 @@ def test_a_file_gives_back_what_was_saved(scale, y, tmp_path):
     assert loaded.target_ == regressor.target_
     assert loaded.get_params() == regressor.get_params()
     assert loaded.idata_["posterior"].identical(regressor.idata_["posterior"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda words, arrays: arrays.update(y_mean=np.array([np.nan])),
+        lambda words, arrays: arrays.update(y_mean=np.array([1])),
+        lambda words, arrays: arrays.update(y_scale=np.array([0.0])),
+        lambda words, arrays: arrays.update(y_scale=np.ones(2)),
+        lambda words, arrays: words["response"].update(is_one_column="yes"),
+        lambda words, arrays: words["network"].update(likelihood="bernoulli"),
+        lambda words, arrays: words["network"].update(observation_scale=1.0),
+        lambda words, arrays: arrays.update(
+            {"posterior/obs_scale": -arrays["posterior/obs_scale"]}
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_by_name(change, tmp_path):
+    BNNRegressor(**SHORT).fit(X, Y).save(tmp_path / "a")
+    words, arrays = read_archive(tmp_path / "a")
+    change(words, arrays)
+    write_archive(tmp_path / "a", words, arrays)
+    with pytest.raises(ValueError, match="a is damaged: "):
+        BNNRegressor.load(tmp_path / "a")
 
 
 def test_a_file_of_the_other_estimator_is_refused_by_name(tmp_path):
