@@ -1,6 +1,7 @@
 """Predictive distributions: against plain loops over draws, closed forms and Pyro's Predictive."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyro
@@ -348,3 +349,17 @@ def test_an_interval_without_its_quantiles_is_refused(x):
     prediction = predict(SCALED, samples_of(SCALED), x, quantiles=[0.1])
     with pytest.raises(ValueError, match=r"needs the quantiles 0\.05 and 0\.95; .* has \[0\.1\]"):
         prediction.interval(0.9)
+
+
+def test_threads_predict_side_by_side(x):
+    """Pyro's handlers are the same for all threads: models take turns."""
+    models = [hidden(SCALED), CLASSES, counted, hidden(BINARY)]
+    samples = [samples_of(model) for model in (SCALED, CLASSES, counted, BINARY)]
+    expected = [marginal_predictive(*pair, x) for pair in zip(models, samples, strict=True)]
+    num_threads = torch.get_num_threads()
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            found = pool.map(marginal_predictive, models, samples, [x] * 4)
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one, other)
+    assert torch.get_num_threads() == num_threads

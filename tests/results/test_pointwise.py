@@ -100,6 +100,8 @@ def test_arviz_uses_the_groups(data):
     elpd = found.elpd_loo if hasattr(found, "elpd_loo") else found.elpd
     # What is left out predicts a row worse than all rows do; by the number of parameters, about
     assert lppd - 15 < elpd < lppd
+    if hasattr(az, "waic"):  # not in ArviZ 1
+        assert lppd - 15 < az.waic(idata).elpd_waic < lppd
 
 
 def test_responses_and_data_are_of_one_type_whole_numbers_where_there_are_no_others(data):
