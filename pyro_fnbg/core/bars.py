@@ -23,7 +23,7 @@ def progress_bar(total: int, is_shown: bool, **options: Any) -> tqdm:
         **options: Of tqdm.
     """
     # A process without a console has no stream at all
-    is_off = not is_shown or sys.stderr is None or sys.stderr.closed
+    is_off = not is_shown or sys.stderr is None or getattr(sys.stderr, "closed", False)
     return tqdm(total=total, disable=is_off, file=_Careful(sys.stderr), **options)
 
 
