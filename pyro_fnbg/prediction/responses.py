@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,18 +177,24 @@ def stated_response(net: Architecture, outputs: Tensor, scales: Tensor | float) 
     return NumberResponse(Independent(normal, 1, validate_args=False) if several else normal)
 
 
-def response_of(site: str, distribution: TorchDistributionMixin, num_rows: int) -> Response:
-    """Read a response from the distribution that a model gave it under one draw.
+def response_of(name: str, site: Mapping[str, Any], num_rows: int) -> Response:
+    """Read a response from what a model says of its site under one draw.
+
+    Args:
+        name: The site's name.
+        site: Its entry in the trace of a run.
+        num_rows: Number of rows.
 
     Raises:
         ValueError: If it does not have one value, or one vector, for each row; or if it is no
             distribution whose mean and variance are known.
     """
+    distribution: TorchDistributionMixin = site["fn"]
     base = without_events(distribution)
     if isinstance(base, CLASSES):
         logits, is_of_logits = _class_logits(base)
         if logits.dim() != 2 or len(logits) != num_rows:
-            raise _shape_error(site, base.batch_shape, num_rows)
+            raise _shape_error(name, base.batch_shape, num_rows)
         return ClassResponse(logits.mT.unsqueeze(0), is_of_logits)
     try:
         is_known = not isinstance(without_wrappers(base), (*CLASSES, VonMises))
@@ -195,11 +202,18 @@ def response_of(site: str, distribution: TorchDistributionMixin, num_rows: int) 
     except NotImplementedError:
         is_known = False
     if not is_known:
-        raise without_moments(site, base)
+        raise without_moments(name, base)
     shape = distribution.shape()
+    plates = {frame.dim: frame.size for frame in site["cond_indep_stack"]}
+    if len(distribution.batch_shape) == 2 and plates.get(-1) == num_rows:
+        raise ValueError(
+            f"site {name!r} has shape {tuple(shape)}, and its last dimension is a plate of as many "
+            f"as the {num_rows} rows of x: rows must come first; make an event of several numbers "
+            "of a row by to_event(1)"
+        )
     # Rows must be independent: those that `to_event` made one event are, those of one vector not
     if len(shape) not in (1, 2) or base.batch_shape[:1] != (num_rows,):
-        raise _shape_error(site, shape, num_rows)
+        raise _shape_error(name, shape, num_rows)
     if len(base.batch_shape) == 2:
         base = base.to_event(1)
     return NumberResponse(base.expand((1, num_rows)))

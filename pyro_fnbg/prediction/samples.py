@@ -99,11 +99,11 @@ def first_response(
             f"the model called without labels; left open are {drawn}"
         )
     (name,) = drawn
-    found = response_of(name, sites[name]["fn"], len(x))
+    found = response_of(name, sites[name], len(x))
     if isinstance(found, NumberResponse) and not all(map(_is_finite, found.compared())):
         raise without_moments(name, sites[name]["fn"])
     # Noise of its own would be the same under all draws
-    again = response_of(name, _sites(_trace(model, samples, 0, x, SOME_SEED))[name]["fn"], len(x))
+    again = response_of(name, _sites(_trace(model, samples, 0, x, SOME_SEED))[name], len(x))
     if not all(map(_are_equal, found.compared(), again.compared())):
         raise ValueError(
             "the model draws random numbers of its own, such as those of dropout that trains: two "
@@ -162,4 +162,4 @@ def response_under(
 ) -> Response:
     """Run the model for its response under one draw."""
     sites = _trace(model, samples, draw, x).nodes
-    return response_of(site, cast("Any", sites[site]["fn"]), len(x))
+    return response_of(site, cast("Any", sites[site]), len(x))

@@ -68,6 +68,18 @@ def test_rows_that_are_not_independent_are_refused(response, given):
         predict(model_of(response), *given)
 
 
+def test_rows_in_the_last_of_two_plates_are_refused_also_where_there_are_as_many(given):
+    samples, x = given
+
+    def model(x, y=None):
+        weight = pyro.sample("weight", dist.Normal(torch.zeros(()), 1.0))
+        with pyro.plate("sensors", ROWS, dim=-2), pyro.plate("rows", len(x), dim=-1):
+            pyro.sample("y", dist.Normal((weight * x[:, 0]).expand(ROWS, -1), 1.0), obs=y)
+
+    with pytest.raises(ValueError, match="rows must come first; make an event of several numbers"):
+        predict(model, samples, x)
+
+
 @pytest.mark.parametrize(
     "response",
     [
