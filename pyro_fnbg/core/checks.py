@@ -127,7 +127,10 @@ def as_finite(value: object) -> float | None:
     """Return a finite real number as a float; None for anything else, True and False included."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return None
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
     return number if math.isfinite(number) else None
 
 
