@@ -186,11 +186,10 @@ def plot_risk_coverage(probabilities: ArrayLike, labels: ArrayLike, ax: Axes | N
     """Draw the share of errors among the predictions that are kept against how many are kept.
 
     The surest predictions are kept first; the confidence of a row is the probability of its most
-    probable class. Rows of equal confidence
-    count with their mean error. For comparison: the same errors if
-    they had been the least sure ones, which no order beats; and all errors spread evenly, as in an
-    order at random. The curve is wild at its left end, where it stands on few rows. El-Yaniv and
-    Wiener (2010), "On the foundations of noise-free selective classification".
+    probable class. Rows of equal confidence count with their mean error. For comparison: the same
+    errors if they had been the least sure ones, which no order beats; and all errors spread evenly,
+    as in an order at random. The curve is wild at its left end, where it stands on few rows.
+    El-Yaniv and Wiener (2010), "On the foundations of noise-free selective classification".
 
     Args:
         probabilities: Of the classes of each row, as in ``ClassPrediction.probabilities``, shape

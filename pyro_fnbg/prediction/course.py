@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -89,12 +89,7 @@ class CourseSums:
     def course(self, num_rows: int) -> ScoreCourse:
         """Return the scores of all rows."""
         means = {name: value / num_rows for name, value in self.sums.items()}
-        found: Mapping[str, Tensor] = {
-            ("rmse" if name == "squared error" else name): (
-                value.sqrt() if name == "squared error" else value
-            )
-            for name, value in means.items()
-        }
+        found = {name: v.sqrt() if name == "rmse" else v for name, v in means.items()}
         return ScoreCourse(
             self.lengths,
             {name: alone for name, (alone, _) in found.items()},
@@ -104,11 +99,11 @@ class CourseSums:
 
 def _added(some: list[Totals], others: list[Totals]) -> list[Totals]:
     """Add the totals of one chain to those of others, length by length."""
-    return [operator.add(one, other) for one, other in zip(some, others, strict=True)]
+    return list(map(operator.add, some, others))
 
 
 def _row_scores(totals: Totals, y: Tensor) -> dict[str, Tensor]:
-    """Score each row by the mean over rows of something, in double precision."""
+    """Score each row, in double precision; "rmse" is the root of its mean over rows."""
     if isinstance(totals, ClassTotals):
         of_labels = totals.mean.gather(-1, y.unsqueeze(-1)).squeeze(-1)
         return {"accuracy": (totals.mean.argmax(-1) == y).double(), "lppd": of_labels.log()}
@@ -117,6 +112,6 @@ def _row_scores(totals: Totals, y: Tensor) -> dict[str, Tensor]:
     num_draws = torch.tensor(totals.num_draws, dtype=torch.float64)
     errors = (totals.mean - y).square()
     return {
-        "squared error": errors.flatten(1).mean(1) if errors.dim() > 1 else errors,
+        "rmse": errors.flatten(1).mean(1) if errors.dim() > 1 else errors,
         "lppd": totals.log_densities - num_draws.log(),
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from pyro_fnbg.core.bars import progress_bar
 from pyro_fnbg.core.checks import as_finite, check_flag, shown
 from pyro_fnbg.core.tasks import Workers, check_client, in_place, on_cluster, on_threads, ordered
+from pyro_fnbg.prediction.labels import first_place
 from pyro_fnbg.prediction.responses import ClassResponse, Response
 from pyro_fnbg.prediction.sources import Source
 from pyro_fnbg.prediction.totals import ClassTotals, NumberTotals
@@ -79,18 +80,13 @@ class Effort:
         num_here = 1 if self.client is not None else self.num_workers(source)
         return self.max_numbers // (SHARE * num_here)
 
-    @contextmanager
-    def workers(self, source: Source, job: Job) -> Generator[Workers]:
+    def workers(self, source: Source, job: Job) -> AbstractContextManager[Workers]:
         """Have what runs the tasks."""
         if self.client is not None:
             known = {"model": getattr(source, "model", None), "samples": source.samples}
-            context = on_cluster(self.client, job, known)
-        elif self.num_workers(source) > 1:
-            context = on_threads(self.num_workers(source), job)
-        else:
-            context = in_place(job)
-        with context as workers:
-            yield workers
+            return on_cluster(self.client, job, known)
+        count = self.num_workers(source)
+        return on_threads(count, job) if count > 1 else in_place(job)
 
     def bar(self, source: Source) -> tqdm:
         """Return a bar that counts rows under draws."""
@@ -243,10 +239,9 @@ def _total(job: Job, task: Task) -> Totals:
 
 def _check_finite(total: Totals, task: Task) -> None:
     """Refuse what would make a row's prediction no number, or the first of the classes."""
-    wrong = (~total.mean.isfinite()).view(len(total.mean), -1).any(1).nonzero().flatten()
-    if len(wrong):
+    if place := first_place(~total.mean.isfinite()):
         raise ValueError(
-            f"the response of row {task.rows.start + int(wrong[0])} of x is not finite under one "
+            f"the response of row {task.rows.start + place[0]} of x is not finite under one "
             f"of the draws {task.draws.start} to {task.draws.stop - 1}: samples or x hold numbers "
             "that are too large, or none"
         )

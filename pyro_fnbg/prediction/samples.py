@@ -15,7 +15,14 @@ from torch import Tensor
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.prediction.responses import NumberResponse, Response, response_of, without_moments
 
-__all__ = ["count_draws", "first_response", "response_under", "under_draw"]
+__all__ = [
+    "check_chains",
+    "count_draws",
+    "first_response",
+    "response_under",
+    "sample_sites",
+    "under_draw",
+]
 
 # None that a user would choose, too
 SOME_SEED = 2_718_281_828
@@ -41,6 +48,19 @@ def count_draws(samples: Mapping[str, Tensor]) -> int:
             f"samples must hold the same number of draws, one or more, of each site; got {counts}"
         )
     return next(iter(counts.values()))
+
+
+def check_chains(num_draws: int, num_chains: int) -> None:
+    """Check that draws can be those of so many chains, one after another.
+
+    Raises:
+        ValueError: If they cannot be as many of each.
+    """
+    if num_draws % num_chains:
+        raise ValueError(
+            f"samples must have as many draws of each of the {num_chains} chains, got {num_draws} "
+            "draws"
+        )
 
 
 def under_draw(
@@ -80,11 +100,11 @@ def first_response(
             predicted.
     """
     try:
-        sites = _sites(_trace(model, samples, 0, x))
+        sites = sample_sites(_trace(model, samples, 0, x))
     except Exception as error:
         # A model that cannot run with these samples may run from its prior, which says why
         try:
-            sites = _sites(_trace(model, {}, 0, x))
+            sites = sample_sites(_trace(model, {}, 0, x))
         except Exception:
             raise error from None
         _check_samples(samples, sites)
@@ -103,7 +123,7 @@ def first_response(
     if isinstance(found, NumberResponse) and not all(map(_is_finite, found.compared())):
         raise without_moments(name, sites[name]["fn"])
     # Noise of its own would be the same under all draws
-    again = response_of(name, _sites(_trace(model, samples, 0, x, SOME_SEED))[name], len(x))
+    again = response_of(name, sample_sites(_trace(model, samples, 0, x, SOME_SEED))[name], len(x))
     if not all(map(_are_equal, found.compared(), again.compared())):
         raise ValueError(
             "the model draws random numbers of its own, such as those of dropout that trains: two "
@@ -121,7 +141,8 @@ def _are_equal(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
 
 
-def _sites(trace: poutine.Trace) -> dict[str, Any]:
+def sample_sites(trace: poutine.Trace) -> dict[str, Any]:
+    """Return what a run says of its sample sites, by name; subsamples of plates are none."""
     return {
         name: site
         for name, site in trace.nodes.items()

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_fnbg.prediction.labels import as_compared
+from pyro_fnbg.prediction.labels import as_compared, first_place
 from pyro_fnbg.prediction.outcomes import ClassPrediction
 
 __all__ = ["fit_temperature"]
@@ -56,11 +56,10 @@ def fit_temperature(prediction: ClassPrediction, y: Tensor) -> float:
     probabilities, labels = as_compared(prediction, y)
     log_probabilities = probabilities.log()
     observed = log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-    if bool(observed.isneginf().any()):
-        row = int(observed.isneginf().nonzero()[0])
+    if place := first_place(observed.isneginf()):
         raise ValueError(
-            f"y has class {int(labels[row])} in row {row}, whose predicted probability is 0: no "
-            "temperature changes that; leave the row out, or predict in double precision"
+            f"y has class {int(labels[place])} in row {place[0]}, whose predicted probability is "
+            "0: no temperature changes that; leave the row out, or predict in double precision"
         )
 
     def loss(log_temperature: float) -> float:

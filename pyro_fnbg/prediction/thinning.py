@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.checks import check_count, shown
 from pyro_fnbg.prediction.likelihood import log_likelihood
+from pyro_fnbg.prediction.samples import check_chains
 
 __all__ = ["FewerDraws", "fewer_draws"]
 
@@ -97,11 +98,7 @@ def fewer_draws(
     check_count("num_chains", num_chains, 1)
     log_likelihoods = log_likelihood(model, samples, x, y)
     num_all = len(log_likelihoods)
-    if num_all % num_chains:
-        raise ValueError(
-            f"samples must have as many draws of each of the {num_chains} chains, got {num_all} "
-            "draws"
-        )
+    check_chains(num_all, num_chains)
     check_count("num_draws", num_draws, num_chains, num_all)
     if num_draws % num_chains:
         raise ValueError(

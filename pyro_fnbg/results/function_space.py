@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.checks import check_count
 from pyro_fnbg.prediction.predictive import predictive_probabilities
+from pyro_fnbg.prediction.samples import check_chains
 from pyro_fnbg.results.datasets import dataset
 from pyro_fnbg.results.estimates import estimated, import_arviz
 from pyro_fnbg.results.nested import check_superchains, nested_r_hat
@@ -160,11 +161,7 @@ def diagnose_predictions(
     """
     check_count("num_chains", num_chains, 1)
     predictions = predictive_probabilities(model, samples, x)
-    if len(predictions) % num_chains:
-        raise ValueError(
-            f"samples must have as many draws of each of the {num_chains} chains, got "
-            f"{len(predictions)} draws"
-        )
+    check_chains(len(predictions), num_chains)
     by_chain = predictions.unflatten(0, (num_chains, -1))
     return diagnostics_of_predictions(by_chain, superchain_ids=superchain_ids)
 

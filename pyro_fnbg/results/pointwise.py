@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pyro import poutine
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.sites import seeded
 from pyro_fnbg.prediction.likelihood import log_likelihood, sample_responses
+from pyro_fnbg.prediction.samples import sample_sites
 from pyro_fnbg.prediction.sources import states_its_network
 
 __all__ = [
@@ -118,39 +118,29 @@ def _for_each_draw(
     observed: Mapping[str, Tensor],
     of_site: Callable[[Mapping[str, Any]], Tensor],
 ) -> dict[str, NDArray[Any]]:
-    """Run the model under each draw and look at its observed sites."""
+    """Run the model under each draw and look at its observed sites.
+
+    Raises:
+        ValueError: If latent sites have no draws: they would be drawn from their priors.
+    """
     together = _together(samples)
     found: dict[str, list[Tensor]] = {name: [] for name in observed}
-    _check_complete(bound, together)
     for draw in range(len(next(iter(together.values())))):
         values = {name: value[draw] for name, value in together.items()}
         model = poutine.condition(bound.model, values)
-        trace = poutine.trace(model).get_trace(*bound.args, **bound.kwargs)
-        for name, site in trace.nodes.items():
-            if site["type"] == "sample" and name in found and not site_is_subsample(site):
+        sites = sample_sites(poutine.trace(model).get_trace(*bound.args, **bound.kwargs))
+        # Sites that are conditioned on count as observed
+        if missing := [name for name, site in sites.items() if not site["is_observed"]]:
+            raise ValueError(
+                f"the run kept no draws of {missing} (see save_params), without which log "
+                "likelihoods and responses cannot be computed"
+            )
+        for name, site in sites.items():
+            if name in found:
                 found[name].append(of_site(site))
     return {
         name: _by_chain(torch.stack(values), samples) for name, values in found.items() if values
     }
-
-
-def _check_complete(bound: BoundModel, samples: Mapping[str, Tensor]) -> None:
-    """Check that draws have all latent sites: the others would be drawn from their priors.
-
-    Raises:
-        ValueError: If some are missing; names them.
-    """
-    sites = bound.prior_trace().nodes
-    latent = [
-        name
-        for name, site in sites.items()
-        if site["type"] == "sample" and not site["is_observed"] and not site_is_subsample(site)
-    ]
-    if missing := [name for name in latent if name not in samples]:
-        raise ValueError(
-            f"the run kept no draws of {missing} (see save_params), without which log likelihoods "
-            "and responses cannot be computed"
-        )
 
 
 def _together(samples: Mapping[str, Tensor]) -> dict[str, Tensor]:
