@@ -28,7 +28,10 @@ def run_code(code, folder):
 @pytest.mark.parametrize("kernel", ["FNBG(model)", "FNBG(model, batch_size=100)"])
 def test_swap_in_example_runs(kernel, tmp_path):
     assert "FNBG(model)" in CODE_BLOCKS[0]
-    code = CODE_BLOCKS[0].replace("FNBG(model)", kernel)
+    # A node may be stuck where chance puts it, which is warned of: the same chance each time
+    seeded = CODE_BLOCKS[0].replace("x = torch.rand(", "pyro.set_rng_seed(1)\nx = torch.rand(")
+    code = seeded.replace("FNBG(model)", kernel)
+    assert code.count("set_rng_seed") == 1
     done = run_code(code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "hidden.weight[3,1]" in done.stdout
