@@ -219,16 +219,18 @@ class FeedforwardEngine(Engine):
 
     def _log_lik(self, position: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
         """Score each row, as the distributions of the models do."""
-        net = self._architecture
-        if net.likelihood == "bernoulli":
+        likelihood = self._architecture.likelihood
+        if likelihood.name == "bernoulli":
             labels = labels.expand_as(outputs)
             terms = -binary_cross_entropy_with_logits(outputs, labels, reduction="none")
-        elif net.likelihood == "categorical":
+        elif likelihood.name == "categorical":
             chosen = outputs.gather(1, labels.expand(len(outputs), -1, -1))
             terms = chosen - outputs.logsumexp(1, keepdim=True)
         else:
-            scale: Tensor | float = net.fixed_scale
-            if self._bijection is not None:
+            scale: Tensor | float = likelihood.fixed_scale
+            if likelihood.has_network_scale:
+                outputs, scale = likelihood.locations_and_scales(outputs, 1)
+            elif self._bijection is not None:
                 scale = self._bijection(position[:, self._network.scale_coordinate, None, None])
             terms = Normal(outputs, scale, validate_args=False).log_prob(labels)
         return (terms * self._network.factor).double().sum(1)

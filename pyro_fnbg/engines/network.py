@@ -19,6 +19,7 @@ from pyro_fnbg.model.priors import NotNormal, is_one, normal_prior, sample_sites
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.networks.architecture import Architecture
+from pyro_fnbg.networks.likelihoods import Likelihood
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
 
 __all__ = ["Network", "NetworkData", "NotFeedforward", "Priors", "read_network"]
@@ -41,7 +42,7 @@ class NetworkData(NamedTuple):
     Attributes:
         inputs: Shape ``(rows, widths[0])``.
         labels: "bernoulli" ``(rows,)`` in the parameters' dtype, "categorical" ``(rows,)`` long,
-            "normal" ``(rows, widths[-1])``.
+            "normal" ``(rows, responses)``.
     """
 
     inputs: Tensor
@@ -125,7 +126,7 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
     if unknown := [name for name in architecture.activations if not isinstance(name, str)]:
         raise NotFeedforward(f"activations {shown(unknown)} are none of {list(ACTIVATIONS)}")
     architecture.check_inputs(net.inputs, layout.dtype, layout.sites[0].device)
-    scale_site = net.observation_scale if isinstance(net.observation_scale, str) else None
+    scale_site = architecture.likelihood.scale_site
     others = sorted(set(shapes) - set(architecture.parameter_shapes) - {scale_site})
     if others:
         raise NotFeedforward(f"latent sites {others} are no weights or biases of its layers")
@@ -157,7 +158,9 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
                 _scale_prior(messages[scale_site], again[scale_site]) if scale_site else None
             ),
         ),
-        NetworkData(net.inputs.detach(), _labels(net, architecture.widths, name, labels, plan)),
+        NetworkData(
+            net.inputs.detach(), _labels(net.inputs, architecture.likelihood, name, labels, plan)
+        ),
         factor=plan.factor,
         weight_starts=tuple(offsets[f"{layer}.weight"] for layer in net.layers),
         bias_starts=tuple(offsets.get(f"{layer}.bias") for layer in net.layers),
@@ -188,11 +191,10 @@ def _observed_site(messages: dict[str, Any], sites: ModelSites, plan: BatchPlan)
 
 
 def _labels(
-    net: Feedforward, widths: tuple[int, ...], name: str, labels: Tensor, plan: BatchPlan
+    inputs: Tensor, likelihood: Likelihood, name: str, labels: Tensor, plan: BatchPlan
 ) -> Tensor:
     """Bring the observed values of all rows into the form that the likelihood wants."""
-    rows = len(net.inputs)
-    columns = widths[-1] if net.likelihood == "normal" else 1
+    rows, columns = len(inputs), likelihood.num_responses
     if plan.plate is not None and rows != plan.num_rows:
         raise ValueError(
             f"feedforward() must give the inputs of all {plan.num_rows} rows of plate "
@@ -203,5 +205,5 @@ def _labels(
             f"observed site {name!r} must have {columns} value(s) for each of the {rows} rows of "
             f"inputs that feedforward() gives, got shape {tuple(labels.shape)}"
         )
-    labels = labels.reshape((rows, columns) if net.likelihood == "normal" else (rows,))
-    return labels.long() if net.likelihood == "categorical" else labels.to(net.inputs.dtype)
+    labels = labels.reshape((rows,) if likelihood.is_of_classes else (rows, columns))
+    return labels.long() if likelihood.name == "categorical" else labels.to(inputs.dtype)

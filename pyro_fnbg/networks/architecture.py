@@ -10,13 +10,8 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.checks import as_finite, is_list, shown
-from pyro_fnbg.networks.statement import (
-    ACTIVATIONS,
-    LIKELIHOODS,
-    Activation,
-    Feedforward,
-    NotFeedforward,
-)
+from pyro_fnbg.networks.likelihoods import FROM_NETWORK, LIKELIHOODS, Likelihood
+from pyro_fnbg.networks.statement import ACTIVATIONS, Activation, Feedforward, NotFeedforward
 
 __all__ = ["Architecture", "activated"]
 
@@ -29,17 +24,15 @@ class Architecture:
         layers: Name of each layer, whose weights are "<name>.weight" and biases "<name>.bias".
         widths: Number of inputs, then of nodes of each layer.
         activations: One a hidden layer: a name or a callable.
-        likelihood: "bernoulli", "categorical" or "normal".
         has_bias: Whether each layer has biases.
-        observation_scale: Of the "normal" likelihood: a number, or the name of a latent site.
+        likelihood: What the outputs say of the responses.
     """
 
     layers: tuple[str, ...]
     widths: tuple[int, ...]
     activations: tuple[Activation, ...]
-    likelihood: str
     has_bias: tuple[bool, ...]
-    observation_scale: float | str
+    likelihood: Likelihood
 
     @classmethod
     def from_statement(
@@ -56,20 +49,14 @@ class Architecture:
             tuple(statement.layers),
             widths,
             _checked_activations(statement.activations, len(widths) - 2),
-            _checked_likelihood(statement.likelihood),
             has_bias,
-            _checked_scale(statement.observation_scale, shapes),
+            _checked_likelihood(statement, widths[-1], shapes),
         )
 
     @property
     def num_layers(self) -> int:
         """Number of layers of nodes, the output layer included: rho."""
         return len(self.layers)
-
-    @property
-    def fixed_scale(self) -> float:
-        """Standard deviation of the "normal" likelihood; 1 where a site holds it."""
-        return 1.0 if isinstance(self.observation_scale, str) else self.observation_scale
 
     @property
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -100,7 +87,7 @@ class Architecture:
             )
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Compute the logits or means of each row.
+        """Compute the outputs of each row, of which `Likelihood` says what they are.
 
         Exact and deterministic; nothing is checked.
 
@@ -113,7 +100,7 @@ class Architecture:
             Outputs of shape ``(..., rows, widths[-1])``.
 
         Example:
-            >>> net = Architecture(("a",), (2, 1), (), "bernoulli", (False,), 1.0)
+            >>> net = Architecture(("a",), (2, 1), (), (False,), Likelihood("bernoulli", 1))
             >>> net.forward({"a.weight": torch.ones(10, 1, 2)}, torch.ones(5, 2)).shape
             torch.Size([10, 5, 1])
         """
@@ -181,16 +168,29 @@ def _checked_activations(activations: Sequence[Activation], hidden: int) -> tupl
     return tuple(activations)
 
 
-def _checked_likelihood(likelihood: str) -> str:
-    if likelihood not in LIKELIHOODS:
+def _checked_likelihood(
+    statement: Feedforward, num_outputs: int, shapes: Mapping[str, tuple[int, ...]]
+) -> Likelihood:
+    if statement.likelihood not in LIKELIHOODS:
         raise ValueError(
-            f"feedforward() must give a likelihood of {LIKELIHOODS}, got {shown(likelihood)}"
+            f"feedforward() must give a likelihood of {LIKELIHOODS}, "
+            f"got {shown(statement.likelihood)}"
+        )
+    scale = _checked_scale(statement.observation_scale, shapes)
+    likelihood = Likelihood(statement.likelihood, num_outputs, scale)
+    if likelihood.has_network_scale and (likelihood.is_of_classes or num_outputs % 2):
+        raise ValueError(
+            f"feedforward() gives observation_scale={FROM_NETWORK!r}, so its likelihood must be "
+            "'normal', and its last layer have a node for each mean and one for each scale; got "
+            f"{statement.likelihood!r} and {num_outputs} node(s)"
         )
     return likelihood
 
 
 def _checked_scale(scale: float | str, shapes: Mapping[str, tuple[int, ...]]) -> float | str:
     if isinstance(scale, str):
+        if scale == FROM_NETWORK:
+            return scale
         if shapes.get(scale) != ():
             raise ValueError(
                 f"feedforward() names the scalar site {scale!r} as its scale, which must be one of "
@@ -200,7 +200,7 @@ def _checked_scale(scale: float | str, shapes: Mapping[str, tuple[int, ...]]) ->
     number = as_finite(scale)
     if number is None or number <= 0:
         raise ValueError(
-            "feedforward() must give observation_scale as a positive number or the name of a site, "
-            f"got {shown(scale)}"
+            "feedforward() must give observation_scale as a positive number, the name of a site or "
+            f"{FROM_NETWORK!r}, got {shown(scale)}"
         )
     return number

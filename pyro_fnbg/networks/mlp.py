@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.checks import are_checks_done, as_finite, is_count, is_list, shown
 from pyro_fnbg.networks.architecture import Architecture
+from pyro_fnbg.networks.likelihoods import FROM_NETWORK, Likelihood
 from pyro_fnbg.networks.statement import ACTIVATIONS, Activation, Feedforward
 
 
@@ -29,7 +30,7 @@ class BayesianMLP:
     - "bernoulli": 0 and 1, of shape (rows,) or (rows, 1).
     - "categorical": whole numbers 0 to kappa_rho - 1, (rows,) or (rows, 1); or one-hot rows,
       (rows, kappa_rho).
-    - "normal": finite numbers, (rows,) or (rows, 1) for one output, else (rows, kappa_rho).
+    - "normal": finite numbers, (rows,) or (rows, 1) for one response, else (rows, responses).
 
     Any real or bool dtype will do. `x` must be finite; a network that overflows gives a NaN log
     density, which a sampler can reject, and no exception. Source: the model of Papamarkou,
@@ -48,8 +49,11 @@ class BayesianMLP:
         likelihood: "bernoulli" (one logit), "categorical" (two or more logits) or "normal"
             (regression on the outputs as means).
         observation_scale: Standard deviation of the "normal" likelihood, in the units of `y`: a
-            number, or a scalar Pyro distribution over positive numbers, which is then sampled as
-            the latent site `obs_scale` after the layers, in the distribution's own dtype.
+            number; or a scalar Pyro distribution over positive numbers, which is then sampled as
+            the latent site `obs_scale` after the layers, in the distribution's own dtype; or
+            "network", where every row has one of its own: of kappa_rho = 2 K outputs the first K
+            are the means of K responses, and the standard deviation of response k is
+            log(1 + exp(output K + k)) + 1e-6.
 
     Attributes:
         parameter_shapes: Shape of every weight and bias by site name, in trace order.
@@ -76,7 +80,7 @@ class BayesianMLP:
         bias_prior_loc: float | Sequence[float] | None = None,
         activation: Activation | Sequence[Activation] = "sigmoid",
         likelihood: str = "categorical",
-        observation_scale: float | TorchDistributionMixin = 1.0,
+        observation_scale: float | str | TorchDistributionMixin = 1.0,
     ) -> None:
         self.widths = _checked_widths(widths)
         layers = len(self.widths) - 1
@@ -90,15 +94,18 @@ class BayesianMLP:
         self.bias_prior_locs = _per_layer("bias_prior_loc", bias_prior_loc, layers)
         self.activations = _checked_activations(activation, layers - 1)
         self.likelihood = _checked_likelihood(likelihood, self.widths[-1])
-        self.observation_scale = _checked_observation_scale(observation_scale, likelihood)
-        is_sampled = isinstance(self.observation_scale, TorchDistributionMixin)
+        self.observation_scale = _checked_observation_scale(
+            observation_scale, likelihood, self.widths[-1]
+        )
+        stated = self.observation_scale
+        if isinstance(stated, TorchDistributionMixin):
+            stated = "obs_scale"
         self._architecture = Architecture(
             layers=tuple(f"layer{layer}" for layer in range(1, layers + 1)),
             widths=self.widths,
             activations=self.activations,
-            likelihood=self.likelihood,
             has_bias=(True,) * layers,
-            observation_scale="obs_scale" if is_sampled else self.observation_scale,
+            likelihood=Likelihood(self.likelihood, self.widths[-1], stated),
         )
         self.parameter_shapes = self._architecture.parameter_shapes
 
@@ -107,11 +114,11 @@ class BayesianMLP:
         if is_unchecked := not are_checks_done():
             self._check_inputs(x)
             if y is not None:
-                self._check_label_shape(y, len(x))
+                self._architecture.likelihood.check_label_shape(y, len(x))
         parameters = self._sample_parameters(x)
-        scale: float | Tensor | TorchDistributionMixin = self.observation_scale
-        if isinstance(scale, TorchDistributionMixin):
-            scale = pyro.sample("obs_scale", scale)
+        scale: float | Tensor = self._architecture.likelihood.fixed_scale
+        if isinstance(self.observation_scale, TorchDistributionMixin):
+            scale = pyro.sample("obs_scale", self.observation_scale)
         with pyro.plate("data", len(x), device=str(x.device)):
             batch = pyro.subsample(x, event_dim=1)
             if is_unchecked:
@@ -121,8 +128,8 @@ class BayesianMLP:
                 y = pyro.subsample(y, event_dim=y.dim() - 1)
                 y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
                 if is_unchecked:
-                    self._check_labels(y)
-                y = self._convert_labels(y, outputs.dtype)
+                    self._architecture.likelihood.check_labels(y)
+                y = self._architecture.likelihood.converted_labels(y, outputs.dtype)
             # The labels have been checked; Pyro's own check would add only an exception
             # where the outputs are NaN, which a sampler should see as a NaN density.
             response = self._response(outputs, scale, validate=None if y is None else False)
@@ -132,10 +139,11 @@ class BayesianMLP:
     def feedforward(self, x: Tensor, y: Tensor | None = None) -> Feedforward:
         """State the network's structure, for the fast engines; see `Feedforward`."""
         net = self._architecture
-        return Feedforward(x, net.layers, net.activations, net.likelihood, net.observation_scale)
+        scale = net.likelihood.observation_scale
+        return Feedforward(x, net.layers, net.activations, self.likelihood, scale)
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Compute the logits or means of each row.
+        """Compute the outputs of each row: logits, or means (and what scales follow from).
 
         Exact and deterministic. Weights (..., kappa_j, kappa_j-1) with biases (..., kappa_j), as
         of several draws, give outputs (..., rows, kappa_rho).
@@ -194,19 +202,7 @@ class BayesianMLP:
     def _response(
         self, outputs: Tensor, scale: float | Tensor, validate: bool | None
     ) -> TorchDistributionMixin:
-        several = self.widths[-1] > 1
-        values = outputs if several else outputs.squeeze(-1)
-        if self.likelihood == "bernoulli":
-            response: TorchDistributionMixin = dist.Bernoulli(logits=values, validate_args=validate)
-        elif self.likelihood == "categorical":
-            response = dist.Categorical(logits=values, validate_args=validate)
-        else:
-            if isinstance(scale, Tensor):
-                if scale.dim() == outputs.dim() - 2:  # one scale per draw: make room for the rows
-                    scale = scale.unsqueeze(-1)
-                scale = (scale.unsqueeze(-1) if several else scale).to(outputs)
-            response = dist.Normal(values, scale, validate_args=validate).to_event(int(several))
-        return response
+        return self._architecture.likelihood.response(outputs, scale, validate)
 
     def _check_inputs(self, x: Tensor) -> None:
         expected = f"x must be a floating-point torch tensor of shape (rows, {self.widths[0]})"
@@ -216,45 +212,6 @@ class BayesianMLP:
             raise TypeError(f"{expected}, got {x.dtype}: convert and standardise it")
         if x.dim() != 2 or x.shape[1] != self.widths[0] or len(x) == 0:
             raise ValueError(f"{expected}, with at least one row; got {tuple(x.shape)}")
-
-    def _check_label_shape(self, y: Tensor, rows: int) -> None:
-        if not isinstance(y, Tensor) or y.is_complex():
-            received = f"{type(y).__name__}, dtype {getattr(y, 'dtype', None)}"
-            raise TypeError(f"y must be a torch tensor of real or bool dtype, got {received}")
-        allowed = [(rows,), (rows, 1), (rows, self.widths[-1])]
-        if self.likelihood != "categorical":
-            allowed = allowed[2:] if self.widths[-1] > 1 else allowed[:2]
-        if y.shape not in allowed:
-            shapes = " or ".join(map(str, allowed))
-            got = tuple(y.shape)
-            raise ValueError(f"y must have shape {shapes}, got {got}, for the {rows} rows of x")
-
-    def _convert_labels(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        if self.likelihood == "normal":
-            return y.to(dtype)
-        labels = y.long()
-        if self.likelihood == "bernoulli":
-            return labels.to(dtype)
-        return labels.argmax(-1) if y.dim() == 2 else labels
-
-    def _check_labels(self, y: Tensor) -> None:
-        if self.likelihood == "normal":
-            _require(torch.isfinite(y), y, "finite numbers")
-            return
-        labels = y.long()
-        whole = labels == (y if y.is_floating_point() else labels)  # not so for NaN and infinity
-        if y.dim() == 2:
-            binary = whole & ((labels == 0) | (labels == 1))
-            _require(binary.all(-1) & (labels.sum(-1) == 1), y, "one-hot rows")
-            return
-        classes = 2 if self.likelihood == "bernoulli" else self.widths[-1]
-        valid = whole & (labels >= 0) & (labels < classes)
-        _require(valid, y, f"whole numbers from 0 to {classes - 1}")
-
-
-def _require(valid: Tensor, y: Tensor, allowed: str) -> None:
-    if not bool(valid.all()):
-        raise ValueError(f"y must hold {allowed}, got {y[~valid][0].tolist()}")
 
 
 def _check_finite(x: Tensor) -> None:
@@ -307,8 +264,16 @@ def _checked_likelihood(likelihood: str, outputs: int) -> str:
 
 
 def _checked_observation_scale(
-    given: float | TorchDistributionMixin, likelihood: str
-) -> float | TorchDistributionMixin:
+    given: float | str | TorchDistributionMixin, likelihood: str, outputs: int
+) -> float | str | TorchDistributionMixin:
+    if isinstance(given, str) and given == FROM_NETWORK:
+        if likelihood != "normal" or outputs % 2:
+            raise ValueError(
+                f"observation_scale may be {FROM_NETWORK!r} where likelihood is 'normal' and "
+                "widths[-1] even, a node for each mean and one for each scale; got "
+                f"{likelihood!r} and {outputs}"
+            )
+        return FROM_NETWORK
     if isinstance(given, TorchDistributionMixin):
         lowest = getattr(given.support, "lower_bound", -1.0)
         is_positive = given.shape() == () and not given.support.is_discrete and bool(lowest >= 0)
@@ -318,8 +283,8 @@ def _checked_observation_scale(
         is_positive = scale > 0
     if not is_positive or (likelihood != "normal" and scale != 1.0):
         raise ValueError(
-            "observation_scale must be a positive finite number or a scalar pyro.distributions "
-            "object over positive numbers, and 1.0 unless likelihood is 'normal'; got "
-            f"{shown(given)}"
+            "observation_scale must be a positive finite number, a scalar pyro.distributions "
+            f"object over positive numbers or {FROM_NETWORK!r}, and 1.0 unless likelihood is "
+            f"'normal'; got {shown(given)}"
         )
     return scale

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["ACTIVATIONS", "LIKELIHOODS", "Activation", "Feedforward", "NotFeedforward"]
+__all__ = ["ACTIVATIONS", "Activation", "Feedforward", "NotFeedforward"]
 
 Activation = str | Callable[[Tensor], Tensor]
 
@@ -19,7 +19,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "step": lambda values: (values > 0).to(values.dtype),
     "identity": lambda values: values,
 }
-LIKELIHOODS = ("bernoulli", "categorical", "normal")
 
 
 class NotFeedforward(ValueError):
@@ -44,8 +43,10 @@ class Feedforward(NamedTuple):
             know callables, too.)
         likelihood: "bernoulli" (one output, a logit), "categorical" (a logit a class) or "normal"
             (the outputs are means).
-        observation_scale: For "normal", the standard deviation of the observations: a number, or
-            the name of the latent site that holds it.
+        observation_scale: For "normal", the standard deviation of the observations: a number, the
+            name of the latent site that holds it, or "network" where the network gives one a row.
+            Then the last layer has 2 K nodes for K responses: K means, and K outputs v with the
+            standard deviations log(1 + exp(v)) + 1e-6.
 
     Example:
         >>> import pyro, pyro.distributions as dist, torch

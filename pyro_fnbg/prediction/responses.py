@@ -165,13 +165,17 @@ def stated_response(net: Architecture, outputs: Tensor, scales: Tensor | float) 
         outputs: Shape ``(draws, outputs, rows)``.
         scales: Standard deviations of a Normal response: a number, or ``(draws,)``.
     """
-    if net.likelihood == "bernoulli":
+    likelihood = net.likelihood
+    if likelihood.name == "bernoulli":
         return ClassResponse(torch.cat([torch.zeros_like(outputs), outputs], 1))
-    if net.likelihood == "categorical":
+    if likelihood.name == "categorical":
         return ClassResponse(outputs)
-    several = net.widths[-1] > 1
+    several = likelihood.num_responses > 1
+    if likelihood.has_network_scale:
+        outputs, scales = likelihood.locations_and_scales(outputs, 1)
+        scales = scales.mT if several else scales.squeeze(1)
     means = outputs.mT if several else outputs.squeeze(1)
-    if isinstance(scales, Tensor):
+    if isinstance(scales, Tensor) and not likelihood.has_network_scale:
         scales = scales.view(-1, *(1,) * (means.dim() - 1)).to(means)
     normal = Normal(means, scales, validate_args=False)
     return NumberResponse(Independent(normal, 1, validate_args=False) if several else normal)

@@ -86,8 +86,9 @@ class StatedSource(Source):
     def response(self, draws: slice, rows: slice) -> Response:
         """Return the response of some rows under some draws."""
         parameters = {name: self.samples[name][draws] for name in self.net.parameter_shapes}
-        scale = self.net.observation_scale
-        scales = self.samples[scale][draws] if isinstance(scale, str) else scale
+        likelihood = self.net.likelihood
+        site = likelihood.scale_site
+        scales = likelihood.fixed_scale if site is None else self.samples[site][draws]
         return stated_response(self.net, _outputs(self.net, parameters, self.inputs[rows]), scales)
 
 

@@ -475,7 +475,7 @@ def test_a_factor_beside_the_rows_is_left_to_trace(data):
 @pytest.mark.parametrize("scale", [None, True, [1.0]])
 def test_a_scale_that_is_no_number_and_no_name_is_refused(scale, doubles):
     with pytest.raises(
-        ValueError, match="must give observation_scale as a positive number or the name"
+        ValueError, match="must give observation_scale as a positive number, the name of a"
     ):
         chosen(stating(observation_scale=scale), *doubles)
 

@@ -71,6 +71,8 @@ def scattered(layout):
     return Partition(blocks, layout.num_params)
 
 
+# Outputs are a few units at most: where a scale is tiny, its rounding is not that of its term
+SCALES = {"likelihood": "normal", "observation_scale": "network", "prior_scale": 0.5}
 CASES = {
     "deep": Case([2, 2, 1, 2, 1], {"likelihood": "bernoulli"}),
     "widening": Case(
@@ -95,6 +97,14 @@ CASES = {
         {"blocks": "site", "batch_size": 11},
         scale_prior=dist.HalfNormal,
         scale=0.2,
+    ),
+    "scales": Case(
+        [3, 4, 2],
+        SCALES,
+        {"max_block_size": 3, "batch_size": 11, "likelihood_scale": 0.5},
+    ),
+    "several scales": Case(
+        [2, 3, 4], SCALES | {"activation": "tanh"}, {"blocks": every_third}, scale=0.2
     ),
     "scattered": Case([3, 3, 1, 2], {"activation": "tanh"}, {"blocks": scattered}),
     "in the first layer": Case([5, 3, 2], {}, {"blocks": in_first_layer, "batch_size": 7}),
@@ -133,7 +143,8 @@ def set_up(case, dtype, engine):
     model = BayesianMLP(case.widths, **options)
     x = torch.randn(ROWS, case.widths[0], dtype=dtype)
     if model.likelihood == "normal":
-        y = torch.randn(ROWS, case.widths[-1], dtype=dtype)
+        outputs = case.widths[-1] // (2 if model.observation_scale == "network" else 1)
+        y = torch.randn(ROWS, outputs, dtype=dtype)
     else:
         y = torch.randint(0, max(case.widths[-1], 2), (ROWS,))
     return start(engine, model, x, y, **case.kernel)

@@ -36,6 +36,12 @@ NETS = {
     "widening": ([2, 3, 8, 2], {"likelihood": "categorical", "activation": "tanh"}, {}),
     "parts": ([5, 3, 3], {"likelihood": "categorical"}, {"parts": {1: 3}}),
     "layers": ([3, 2, 2], {"likelihood": "categorical", "activation": "step"}, {"blocks": "layer"}),
+    "scales": (
+        [2, 3, 2],
+        # Where a scale is tiny, its rounding is not that of its term
+        {"likelihood": "normal", "observation_scale": "network", "prior_scale": 0.5},
+        {},
+    ),
     "regression": ([2, 4, 1], {"likelihood": "normal", "activation": "relu"}, {}),
 }
 
@@ -43,7 +49,7 @@ NETS = {
 def model_for(net, scale_dtype):
     """Build a network; the scale of "normal" is sampled, in a dtype of its own."""
     widths, options, _ = NETS[net]
-    if options["likelihood"] == "normal":
+    if net == "regression":
         scale = dist.HalfNormal(torch.tensor(1.0, dtype=scale_dtype))
         options = options | {"observation_scale": scale}
     return BayesianMLP(widths, **options)

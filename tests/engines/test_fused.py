@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numba
@@ -23,17 +24,25 @@ from pyro_fnbg.core.compiling import _warn_once
 from pyro_fnbg.engines.fused import compiled, memory
 from pyro_fnbg.engines.fused import engine as fused
 from pyro_fnbg.engines.fused.elementwise import (
-    _exp,
-    _expm1,
-    _log1p,
     activate,
     add_products,
-    log_likelihood,
+    exp,
+    expm1,
+    log,
+    log1p,
     sum_of_changes,
     total_of,
 )
+from pyro_fnbg.engines.fused.likelihoods import log_likelihood
 from pyro_fnbg.engines.fused.memory import TILE
-from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS
+from pyro_fnbg.networks.likelihoods import (
+    FROM_NETWORK,
+    LEAST_SCALE,
+    LIKELIHOODS,
+    Likelihood,
+    scales_of,
+)
+from pyro_fnbg.networks.statement import ACTIVATIONS
 from support.engines import (
     assert_as_trace,
     assert_decides_both_ways,
@@ -53,19 +62,25 @@ KINDS = [np.float32, np.float64]
 @numba.njit
 def exp_of(values, found):
     for i in range(len(values)):
-        found[i] = _exp(values[i])
+        found[i] = exp(values[i])
 
 
 @numba.njit
 def expm1_of(values, found):
     for i in range(len(values)):
-        found[i] = _expm1(values[i])
+        found[i] = expm1(values[i])
 
 
 @numba.njit
 def log1p_of(values, found):
     for i in range(len(values)):
-        found[i] = _log1p(values[i])
+        found[i] = log1p(values[i])
+
+
+@numba.njit
+def log_of(values, found):
+    for i in range(len(values)):
+        found[i] = log(values[i])
 
 
 @numba.njit
@@ -74,8 +89,11 @@ def activation_of(code, values, found):
 
 
 @numba.njit
-def likelihood_of(code, outputs, first, start, labels, label_start, scale, factor, sums, target):
-    log_likelihood(code, outputs, first, start, labels, label_start, scale, factor, sums, target)
+def likelihood_of(head, outputs, first, start, labels, label_start, factor, sums, target):
+    code, scale, least = head
+    log_likelihood(
+        code, outputs, first, start, labels, label_start, scale, least, factor, sums, target
+    )
 
 
 @numba.njit
@@ -146,6 +164,19 @@ def test_log1p_is_right_to_a_few_units_in_the_last_place(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_log_is_right_to_a_few_units_in_the_last_place(kind):
+    """Near 1, where it is small, too."""
+    values = np.concatenate([sizes(kind, np.finfo(kind).max / 2), np.linspace(0.99, 1.01, 10_001)])
+    values = values.astype(kind)
+    exact = np.log(values.astype(np.longdouble))
+    assert ulps(compute(log_of, values), exact, kind).max() < 3
+    one, infinite, unknown = compute(log_of, np.array([1.0, np.inf, np.nan], kind))
+    assert one == 0.0
+    assert infinite == np.inf
+    assert np.isnan(unknown)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_tanh_is_right_to_a_few_units_in_the_last_place(kind):
     """As near zero as anywhere, where a difference of two numbers near 1 would have no digits."""
     values, code = sizes(kind, 87.0), list(ACTIVATIONS).index("tanh")
@@ -201,48 +232,99 @@ def test_activations(name, kind):
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-37)
 
 
-def exact_likelihood(name, outputs, labels, scale):
-    """Score rows in double precision by torch; outputs (nodes, rows), labels (columns, rows)."""
-    outputs, labels = torch.from_numpy(outputs).double(), torch.from_numpy(labels).double()
-    if name == "bernoulli":
+# By name: likelihoods of a few nodes
+HEADS = {
+    "bernoulli": Likelihood("bernoulli", 1),
+    "categorical": Likelihood("categorical", 5),
+    "normal": Likelihood("normal", 3, 0.7),
+    "normal, scales": Likelihood("normal", 4, FROM_NETWORK),
+}
+
+
+def exact_likelihood(head, outputs, labels):
+    """Score rows in extended precision; outputs (nodes, rows), labels (columns, rows)."""
+    if head.name == "bernoulli":
+        outputs, labels = torch.from_numpy(outputs).double(), torch.from_numpy(labels).double()
         return -binary_cross_entropy_with_logits(outputs[0], labels[0], reduction="none").numpy()
-    if name == "categorical":
-        return torch.distributions.Categorical(logits=outputs.T).log_prob(labels[0]).numpy()
-    return torch.distributions.Normal(outputs, scale).log_prob(labels).sum(0).numpy()
+    if head.name == "categorical":
+        logits = torch.from_numpy(outputs.T).double()
+        labels = torch.from_numpy(labels[0])
+        return torch.distributions.Categorical(logits=logits).log_prob(labels).numpy()
+    outputs, labels = outputs.astype(np.longdouble), labels.astype(np.longdouble)
+    scales, k = head.fixed_scale, len(labels)
+    if head.has_network_scale:
+        others = outputs[k:]
+        scales = 1e-6 + np.maximum(others, 0) + np.log1p(np.exp(-np.abs(others)))
+    errors = (labels - outputs[:k]) / scales
+    return (-(errors**2) / 2 - np.log(scales) - np.log(2 * np.longdouble(np.pi)) / 2).sum(0)
+
+
+def compute_likelihood(head, outputs, labels, first=0, start=0, label_start=0, factor=1.0, n=None):
+    """Score rows by the compiled code, in the type of the outputs."""
+    n = outputs.shape[1] if n is None else n
+    scale = 0.0 if head.has_network_scale else head.fixed_scale
+    found, sums = np.empty(n, outputs.dtype), np.empty(n, outputs.dtype)
+    code = LIKELIHOODS.index(head.name), scale, LEAST_SCALE
+    likelihood_of(code, outputs, first, start, labels, label_start, factor, sums, found)
+    return found
+
+
+def draw_labels(head, rng, n):
+    if head.is_of_classes:
+        return rng.integers(0, max(head.num_outputs, 2), (1, n))
+    return rng.standard_normal((head.num_responses, n))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("spread", [1.0, 30.0, 1e4])
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("name", HEADS)
 def test_likelihoods(name, spread, kind):
-    """Against torch's distributions, from an offset in both arrays, times a factor."""
-    rng, n = np.random.default_rng(1), 300
-    nodes = {"bernoulli": 1, "categorical": 5, "normal": 3}[name]
-    columns = nodes if name == "normal" else 1
-    outputs = (spread * rng.standard_normal((nodes + 2, n + 7))).astype(kind)
-    labels = rng.standard_normal((columns, n + 3)).astype(kind)
-    if name != "normal":
-        labels = rng.integers(0, max(nodes, 2), (columns, n + 3)).astype(kind)
-    found, sums = np.empty(n, kind), np.empty(n, kind)
-    code = LIKELIHOODS.index(name)
-    likelihood_of(code, outputs, 2, 5, labels, 3, 0.7, 2.5, sums, found)
-    exact = exact_likelihood(name, outputs[2:, 5 : 5 + n], labels[:, 3 : 3 + n], 0.7)
+    """Against torch or extended precision, from an offset in both arrays, times a factor."""
+    head, rng, n = HEADS[name], np.random.default_rng(1), 300
+    outputs = (spread * rng.standard_normal((head.num_outputs + 2, n + 7))).astype(kind)
+    labels = draw_labels(head, rng, n + 3).astype(kind)
+    places = {"first": 2, "start": 5, "label_start": 3, "factor": 2.5, "n": n}
+    found = compute_likelihood(head, outputs, labels, **places)
+    exact = exact_likelihood(head, outputs[2:, 5 : 5 + n], labels[:, 3 : 3 + n])
     # Rounding of logits, not of their differences, is what a score can be off by
     size = np.maximum(np.abs(outputs[2:, 5 : 5 + n]).max(0), np.abs(exact)) + 1
     assert (np.abs(found - 2.5 * exact) <= 20 * np.finfo(kind).eps * size).all()
     outputs[2, 5] = np.nan
-    likelihood_of(code, outputs, 2, 5, labels, 3, 0.7, 2.5, sums, found)
+    found = compute_likelihood(head, outputs, labels, **places)
     assert np.isnan(found[0])
     assert np.isfinite(found[1:]).all()
 
 
-def score(name, outputs, labels, kind):
-    """Score rows in a type; outputs (nodes, rows), labels (rows,); scale 1, factor 1."""
-    target = np.empty(outputs.shape[1], kind)
-    labels = np.atleast_2d(labels).astype(kind)
-    code, sums = LIKELIHOODS.index(name), np.empty_like(target)
-    likelihood_of(code, outputs.astype(kind), 0, 0, labels, 0, 1.0, 1.0, sums, target)
-    return target
+@pytest.mark.parametrize("kind", KINDS)
+def test_scales_from_the_network_have_all_digits_however_small_they_are(kind):
+    """Far below the least scale, which is what is left there, and above it."""
+    top = 80.0 if kind is np.float32 else 600.0
+    others = np.concatenate([np.linspace(-top, top, 100_001), np.linspace(-16, 16, 100_001)])
+    outputs = np.stack([np.zeros_like(others), others]).astype(kind)
+    head = Likelihood("normal", 2, FROM_NETWORK)
+    found = compute_likelihood(head, outputs, np.zeros((1, len(others)), kind))
+    exact = outputs[1].astype(np.longdouble)
+    exact = np.log(np.maximum(exact, 0) + np.log1p(np.exp(-np.abs(exact))) + 1e-6)
+    constant = np.log(2 * np.pi) / 2
+    # Of the logarithm, which a relative error of the scale adds to, and of the constant
+    assert (np.abs(found + exact + constant) < 4 * np.finfo(kind).eps * (1 + np.abs(exact))).all()
+    of_torch = scales_of(torch.from_numpy(outputs[1])).log().numpy()
+    assert (np.abs(of_torch - exact) < 4 * np.finfo(kind).eps * (1 + np.abs(exact))).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_scale_beyond_all_numbers_makes_a_row_impossible(kind):
+    outputs = np.array([[0.0, 0.0], [np.inf, -np.inf]], kind)
+    head = Likelihood("normal", 2, FROM_NETWORK)
+    found = compute_likelihood(head, outputs, np.zeros((1, 2), kind))
+    assert found[0] == -np.inf
+    assert found[1] == pytest.approx(-math.log(LEAST_SCALE) - 0.5 * math.log(2 * math.pi))
+
+
+def score(head, outputs, labels, kind):
+    """Score rows in a type; outputs (nodes, rows), labels (rows,) or (columns, rows)."""
+    head = Likelihood(head, len(outputs)) if isinstance(head, str) else head
+    return compute_likelihood(head, outputs.astype(kind), np.atleast_2d(labels).astype(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -281,23 +363,29 @@ def test_categorical_scores_have_all_digits_where_one_class_dominates(kind, clas
     assert ulps(found, exact, kind).max() < 40
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize("name", HEADS)
 def test_equal_rows_do_not_add_up_to_more_than_rounding_of_their_terms(name):
     """In single precision, for 200,000 rows and a label that is almost certain."""
     rows, epsilon = 200_000, float(np.finfo(np.float32).eps)
     index = np.arange(rows, dtype=np.uint32)
     for at in (-11.0, -5.0, 0.0, 3.0, 11.0, 15.0):
-        outputs = {"bernoulli": [at], "categorical": [at, -1.5, 0.3], "normal": [at]}[name]
-        old = np.array(outputs)[:, None]
+        outputs = {
+            "bernoulli": [at],
+            "categorical": [at, -1.5, 0.3],
+            "normal": [at],
+            "normal, scales": [0.3, at],
+        }
+        old = np.array(outputs[name])[:, None]
         label = 1.0 if name == "bernoulli" and at > 0 else 0.0
+        head = replace(HEADS[name], num_outputs=len(old))
         old, new = np.float32(old), np.float32(old + np.float32(0.05))
         new[1:] = old[1:]
         scores = [
-            score(name, np.repeat(values, rows, 1), np.full(rows, label), np.float32)
+            score(head, np.repeat(values, rows, 1), np.full(rows, label), np.float32)
             for values in (new, old)
         ]
         found, _ = sums_of(*scores, index)
-        exact = [score(name, values, [label], np.float64)[0] for values in (new, old)]
+        exact = [score(head, values, [label], np.float64)[0] for values in (new, old)]
         difference = rows * (exact[0] - exact[1])
         terms = rows * (abs(exact[0]) + abs(exact[1]))
         assert abs(found - difference) <= 4 * epsilon * terms

@@ -10,6 +10,7 @@ import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.engines.network import NotFeedforward, read_network
+from pyro_fnbg.networks.likelihoods import Likelihood
 from support.engines import FAST, assert_as_trace, assert_decides_both_ways, make_inputs, start
 
 ROWS = 12
@@ -84,7 +85,7 @@ def test_classes():
     net, problem = read(model, x, batch_size=4, likelihood_scale="full")
     assert (net.architecture.widths, net.architecture.num_layers) == ((3, 4, 2), 2)
     assert (net.activations, net.factor) == (("relu",), 3.0)
-    assert net.architecture.likelihood == "categorical"
+    assert net.architecture.likelihood == Likelihood("categorical", 2)
     assert (net.weight_starts, net.bias_starts) == ((0, 16), (12, 24))
     assert net.data.inputs.data_ptr() == x.data_ptr()
     assert torch.equal(net.data.labels, Y)
@@ -96,7 +97,6 @@ def test_classes():
     )
     assert torch.equal(net.priors.scales, torch.tensor(sizes).double().repeat_interleave(counts))
     assert (net.scale_coordinate, net.priors.scale_prior) == (None, None)
-    assert net.architecture.observation_scale == net.architecture.fixed_scale == 1.0
     expected = dist.Normal(net.priors.locs, net.priors.scales).log_prob(net.priors.locs).sum()
     assert float(net.priors.log_constant) == pytest.approx(float(expected), abs=1e-12)
     for block in problem.partition.blocks:
@@ -127,7 +127,7 @@ def test_regression_with_a_fixed_scale(outputs):
     y = torch.randn(ROWS, outputs)
     model = BayesianMLP([3, 2, outputs], likelihood="normal", observation_scale=0.7)
     net, _ = read(model, y=y)
-    assert (net.architecture.likelihood, net.architecture.observation_scale) == ("normal", 0.7)
+    assert net.architecture.likelihood == Likelihood("normal", outputs, 0.7)
     assert net.scale_coordinate is None
     assert torch.equal(net.data.labels, y)
 
@@ -138,7 +138,7 @@ def test_regression_with_a_sampled_scale():
         BayesianMLP([3, 1], likelihood="normal", observation_scale=prior), y=draw_inputs()[:, 0]
     )
     assert net.scale_coordinate == 4
-    assert (net.architecture.observation_scale, net.architecture.fixed_scale) == ("obs_scale", 1.0)
+    assert net.architecture.likelihood == Likelihood("normal", 1, "obs_scale")
     assert net.priors.scale_prior.scale == 0.5
     assert net.priors.scales.tolist() == [1.0] * 4 + [math.inf]
     assert float(net.priors.log_constant) == pytest.approx(-2 * math.log(2 * math.pi))

@@ -6,6 +6,7 @@ import torch
 from pyro_fnbg import BayesianMLP, Feedforward
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.canonical import canonical_samples
+from pyro_fnbg.networks.likelihoods import Likelihood
 from pyro_fnbg.networks.statement import NotFeedforward
 from pyro_fnbg.results.estimates import site_estimates
 from support.data import normal
@@ -26,12 +27,12 @@ ACTIVATIONS = pytest.mark.parametrize(
 
 
 def network(activation, has_bias=(True, True, True)):
-    return Architecture(LAYERS, (3, 5, 4, 2), (activation,) * 2, "normal", has_bias, 1.0)
+    return Architecture(LAYERS, (3, 5, 4, 2), (activation,) * 2, has_bias, Likelihood("normal", 2))
 
 
 def stated(net):
     x = torch.zeros(1, 3)
-    return Feedforward(x, net.layers, net.activations, net.likelihood, net.observation_scale)
+    return Feedforward(x, net.layers, net.activations, net.likelihood.name)
 
 
 def draws_of(net, *leading, dtype=torch.float64):

@@ -14,6 +14,7 @@ from pyro.poutine.messenger import Messenger
 
 from pyro_fnbg import FNBG
 from pyro_fnbg.core.checks import are_checks_done, checks_done
+from pyro_fnbg.networks.likelihoods import Likelihood
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.networks.statement import ACTIVATIONS
 
@@ -462,8 +463,11 @@ def test_set_up_checks_every_row(x, y, message):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_sweep_checks_nothing(name, monkeypatch):
     model, checks = MODELS[name], []
-    for check in ("_check_inputs", "_check_parameters", "_check_label_shape", "_check_labels"):
-        monkeypatch.setattr(BayesianMLP, check, lambda *given, check=check: checks.append(check))
+    for owner, check in (
+        (BayesianMLP, "_check_inputs"), (BayesianMLP, "_check_parameters"),
+        (Likelihood, "check_label_shape"), (Likelihood, "check_labels"),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, check, lambda *given, check=check: checks.append(check))
     y = torch.zeros(5, 2) if name.endswith("x 2") else torch.zeros(5)
     kernel = FNBG(model, engine="trace", batch_size=2)
     kernel.setup(0, INPUTS, y)
@@ -595,7 +599,9 @@ def test_refused_arguments(arguments, message):
     ],
 )
 def test_refused_observation_scales(scale):
-    with pytest.raises(ValueError, match="observation_scale must be a positive finite number or a"):
+    with pytest.raises(
+        ValueError, match="observation_scale must be a positive finite number, a scalar"
+    ):
         BayesianMLP([2, 1], likelihood="normal", observation_scale=scale)
 
 

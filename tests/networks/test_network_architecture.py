@@ -8,6 +8,7 @@ import torch
 
 from pyro_fnbg import Feedforward
 from pyro_fnbg.networks.architecture import Architecture
+from pyro_fnbg.networks.likelihoods import Likelihood
 from pyro_fnbg.networks.statement import NotFeedforward
 
 X = torch.tensor([[0.3, -1.2], [2.0, 0.1], [-0.7, 0.9]])
@@ -21,16 +22,16 @@ def statement(**changes):
 def test_what_is_read():
     net = Architecture.from_statement(statement(observation_scale="spread"), SHAPES)
     assert net == Architecture(
-        ("a", "b"), (2, 3, 1), ("tanh",), "bernoulli", (False, True), "spread"
+        ("a", "b"), (2, 3, 1), ("tanh",), (False, True), Likelihood("bernoulli", 1, "spread")
     )
-    assert (net.num_layers, net.fixed_scale) == (2, 1.0)
+    assert (net.num_layers, net.likelihood.fixed_scale) == (2, 1.0)
     assert list(net.parameter_shapes.items()) == [
         ("a.weight", (3, 2)),
         ("b.weight", (1, 3)),
         ("b.bias", (1,)),
     ]
     fixed = Architecture.from_statement(statement(observation_scale=2), SHAPES)
-    assert fixed.fixed_scale == 2.0
+    assert fixed.likelihood.fixed_scale == 2.0
 
 
 @pytest.mark.parametrize("activation", ["tanh", torch.tanh])
@@ -64,5 +65,5 @@ def test_unknown_activations_are_no_mistake(unknown):
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, None, True])
 def test_scales_that_are_none(scale):
-    with pytest.raises(ValueError, match="observation_scale as a positive number or the name of"):
+    with pytest.raises(ValueError, match="observation_scale as a positive number, the name of"):
         Architecture.from_statement(statement(observation_scale=scale), SHAPES)

@@ -32,8 +32,10 @@ REPORT_VARIABLE = "PYRO_FNBG_FAULT_REPORT"  # the file that takes one JSON recor
 # compiled: it is the same code, and small tests are over sooner
 COMPILED = {
     f"pyro_fnbg.engines.fused.{name}"
-    for name in ("compiled", "elementwise", "layers", "memory", "moves", "proposals")
-}
+    for name in (
+        "compiled", "elementwise", "layers", "likelihoods", "memory", "moves", "proposals"
+    )
+}  # fmt: skip
 TIMEOUT = 120.0  # seconds; a fault that makes the test hang is not killed by an assertion
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.core.compiling import kept_on_disk
-from pyro_fnbg.engines.fused.elementwise import compiled, log_likelihood, sum_of_changes, total_of
+from pyro_fnbg.engines.fused.elementwise import compiled, sum_of_changes, total_of
 from pyro_fnbg.engines.fused.layers import observation_scale, read_inputs, renew
+from pyro_fnbg.engines.fused.likelihoods import log_likelihood
 from pyro_fnbg.engines.fused.memory import (
     ACT,
     FIRST_PIECE,
@@ -155,6 +156,7 @@ def _begin(net: Net, data: Data, work: Work, position: Array, rows: Array) -> No
             work.labels,
             start,
             scale,
+            net.least_scale,
             net.factor,
             work.scratch[:n],
             work.log_lik[start : start + n],
@@ -212,7 +214,10 @@ def _cached_by(sources: str) -> Callable[..., None]:
     return run_sweeps
 
 
-_SOURCES = ("compiled.py", "elementwise.py", "layers.py", "memory.py", "moves.py", "proposals.py")
+_SOURCES = (
+    "compiled.py", "elementwise.py", "layers.py", "likelihoods.py", "memory.py", "moves.py",
+    "proposals.py",
+)  # fmt: skip
 run_sweeps = _cached_by(
     hashlib.sha256(
         b"".join(Path(__file__).with_name(name).read_bytes() for name in _SOURCES)

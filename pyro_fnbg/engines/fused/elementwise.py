@@ -1,11 +1,11 @@
-"""Loops over rows, compiled by Numba: exponentials, activations, likelihoods and sums.
+"""Loops over rows, compiled by Numba: exponentials, activations, products and sums.
 
 Exponentials and logarithms are polynomials without a branch, which the compiler turns into vector
 instructions; those of the C library are called one number at a time. They agree with it to a few
-units in the last place, and carry NaN on. Activations and likelihoods are written so that they keep
-these digits near zero and where a label is nearly certain: a log ratio adds up the errors of equal
-rows. Exponentials end at the smallest and largest normal numbers: a sigmoid's tail of less than
-1e-37 (1e-304 in double precision) stays there.
+units in the last place, and carry NaN on. Activations are written so that they keep these digits
+near zero: a log ratio adds up the errors of equal rows. Exponentials end at the smallest and
+largest normal numbers: a sigmoid's tail of less than 1e-37 (1e-304 in double precision) stays
+there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ __all__ = [
     "activate",
     "add_products",
     "compiled",
-    "log_likelihood",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
     "sum_of_changes",
     "total_of",
 ]
@@ -91,15 +94,23 @@ def _horner(coefficients: list[float], real: Any) -> Callable[..., Any]:
     return found
 
 
-def _exp(x: float) -> float:
+def exp(x: float) -> float:
+    """Compute the exponential of a number, which is clipped."""
     return math.exp(x)
 
 
-def _expm1(x: float) -> float:
+def expm1(x: float) -> float:
+    """Compute exp(x) - 1 of a number x, which is clipped."""
     return math.expm1(x)
 
 
-def _log1p(x: float) -> float:
+def log(x: float) -> float:
+    """Compute the logarithm of a normal number above zero, or of infinity."""
+    return math.log(x)
+
+
+def log1p(x: float) -> float:
+    """Compute log(1 + x) for a finite x >= 0."""
     return math.log1p(x)
 
 
@@ -124,7 +135,7 @@ def _reduction(kind: Any) -> Callable[..., Any]:
     return found
 
 
-@overload(_exp, jit_options={"fastmath": ROUNDING})
+@overload(exp, jit_options={"fastmath": ROUNDING})
 def _compiled_exp(x: Any) -> Callable[..., Any]:
     """exp(x) = 2**k exp(r)."""
     real, terms = FORMATS[x][2], FORMATS[x][4]
@@ -139,7 +150,7 @@ def _compiled_exp(x: Any) -> Callable[..., Any]:
     return implementation
 
 
-@overload(_expm1, jit_options={"fastmath": ROUNDING})
+@overload(expm1, jit_options={"fastmath": ROUNDING})
 def _compiled_expm1(x: Any) -> Callable[..., Any]:
     """exp(x) - 1 = 2**k (exp(r) - 1) + (2**k - 1), which near zero, where k is 0, loses nothing."""
     real, terms = FORMATS[x][2], FORMATS[x][4]
@@ -154,7 +165,32 @@ def _compiled_expm1(x: Any) -> Callable[..., Any]:
     return implementation
 
 
-@overload(_log1p, jit_options={"fastmath": ROUNDING})
+@overload(log, jit_options={"fastmath": ROUNDING})
+def _compiled_log(x: Any) -> Callable[..., Any]:
+    """log(x) for x = 2**k (1 + f): k log(2) + 2 atanh(s), s = f / (2 + f), as in log1p."""
+    mantissa, bias, real, whole, _, terms, _ = FORMATS[x]
+    polynomial = _horner([2 / (2 * n + 1) for n in range(1, terms)], real)
+    one, root, log_2 = real(1.0), real(math.sqrt(2.0)), real(LOG_2)
+    mask, exponent_of_one = whole(2**mantissa - 1), whole(bias * 2**mantissa)
+    largest = real(np.finfo(real).max)
+
+    def implementation(x: Any) -> Any:
+        bits = _bits(x)
+        power = real(whole(whole(bits >> mantissa) - bias))
+        part = _number(whole(whole(bits & mask) | exponent_of_one))
+        is_large = part > root
+        power = power + one if is_large else power
+        part = real(0.5) * part if is_large else part
+        above = part - one
+        ratio = above / (part + one)
+        square = ratio * ratio
+        value = power * log_2 + (above - ratio * (above - polynomial(square) * square))
+        return value if x <= largest else x
+
+    return implementation
+
+
+@overload(log1p, jit_options={"fastmath": ROUNDING})
 def _compiled_log1p(x: Any) -> Callable[..., Any]:
     """log(1 + x) for finite x >= 0: 1 + x = 2**k (1 + f), and k log(2) + 2 atanh(s).
 
@@ -187,11 +223,11 @@ def activate(code: int, source: Array, target: Array) -> None:
     one, two, zero = source.dtype.type(1.0), source.dtype.type(2.0), source.dtype.type(0.0)
     if code == 0:  # sigmoid
         for r in range(len(target)):
-            target[r] = one / (one + _exp(-source[r]))
+            target[r] = one / (one + exp(-source[r]))
     elif code == 1:  # tanh
         for r in range(len(target)):
             # Of a negative number, which cannot overflow
-            below = _expm1(-two * abs(source[r]))
+            below = expm1(-two * abs(source[r]))
             size = -below / (two + below)
             target[r] = -size if source[r] < zero else size
     elif code == 2:  # relu
@@ -225,76 +261,6 @@ def add_products(
         w0, a = weights[k], source[first + inputs[k], start:end]
         for r in range(n):
             target[r] += w0 * a[r]
-
-
-@compiled()
-def log_likelihood(
-    code: int,
-    outputs: Array,
-    first: int,
-    start: int,
-    labels: Array,
-    label_start: int,
-    scale: float,
-    factor: float,
-    sums: Array,
-    target: Array,
-) -> None:
-    """Score rows by the likelihood of a code, times a factor.
-
-    Args:
-        code: Which likelihood.
-        outputs: Holds the outputs in rows from ``first`` on, one a class or label column.
-        first: Its first row.
-        start: Its first column.
-        labels: Labels in their columns from ``label_start`` on; a class is a whole number.
-        label_start: Their first column.
-        scale: Standard deviation of "normal".
-        factor: Power of the likelihood.
-        sums: Scratch memory, as long as the target.
-        target: Takes the scores.
-    """
-    real, n = outputs.dtype.type, len(target)
-    one, zero, times = real(1.0), real(0.0), real(factor)
-    if code == 0:  # bernoulli
-        logits, label = outputs[first, start : start + n], labels[0, label_start : label_start + n]
-        for r in range(n):
-            logit = logits[r]
-            size = logit if logit > zero else -logit
-            # As a sum of what is not negative, whose first part is 0 on the label's own side
-            share = one - label[r] if logit > zero else label[r]
-            target[r] = -times * (share * size + _log1p(_exp(-size)))
-    elif code == 1:  # categorical
-        # The largest logit, and the sum of exp(logit - largest) over the others: with its own 1
-        # that sum would lose what the others add, where one class is nearly certain
-        for r in range(n):
-            target[r] = outputs[first, start + r]
-        sums[:] = zero
-        for k in range(1, len(outputs) - first):
-            logits = outputs[first + k, start : start + n]
-            for r in range(n):
-                largest, logit = target[r], logits[r]
-                is_larger = logit > largest
-                share = _exp(largest - logit if is_larger else logit - largest)
-                sums[r] = (sums[r] + one) * share if is_larger else sums[r] + share
-                target[r] = logit if is_larger else largest
-        for r in range(n):
-            chosen = np.uintp(first) + np.uintp(labels[0, label_start + r])
-            behind = target[r] - outputs[chosen, np.uintp(start + r)]
-            target[r] = -times * (behind + _log1p(sums[r]))
-    else:  # normal
-        columns = len(labels)
-        inverse, half = real(1.0 / scale), real(0.5)
-        constant = real(columns * (math.log(scale) + 0.5 * math.log(2.0 * math.pi)))
-        sums[:] = zero
-        for k in range(columns):
-            means = outputs[first + k, start : start + n]
-            values = labels[k, label_start : label_start + n]
-            for r in range(n):
-                error = (values[r] - means[r]) * inverse
-                sums[r] += error * error
-        for r in range(n):
-            target[r] = times * (-half * sums[r] - constant)
 
 
 @compiled(fastmath=ROUNDING | {"reassoc"})

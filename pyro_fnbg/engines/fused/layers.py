@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyro_fnbg.engines.fused.elementwise import activate, add_products, compiled, log_likelihood
+from pyro_fnbg.engines.fused.elementwise import activate, add_products, compiled
+from pyro_fnbg.engines.fused.likelihoods import log_likelihood
 from pyro_fnbg.engines.fused.memory import ACT, FIRST_PIECE, PRE, TILE, Data, Net, Work
 
 __all__ = [
@@ -97,7 +98,7 @@ def find_deltas(net: Net, data: Data, work: Work, position: Array, rows: Array, 
 
 @compiled()
 def observation_scale(net: Net, position: Array) -> float:
-    """Return the standard deviation of the observations."""
+    """Return the standard deviation of the observations; 0 where the network gives it."""
     if net.scale_coordinate < 0:
         return net.fixed_scale
     return math.exp(np.float64(position[net.scale_coordinate]))
@@ -130,6 +131,7 @@ def finish(
         labels,
         at,
         observation_scale(net, position),
+        net.least_scale,
         net.factor,
         work.scratch[:n],
         work.new_log_lik[start : start + n],

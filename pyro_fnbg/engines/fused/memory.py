@@ -15,7 +15,8 @@ from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import MAX_ODDS, PCN
 from pyro_fnbg.engines.network import Network, NotFeedforward
-from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS
+from pyro_fnbg.networks.likelihoods import LEAST_SCALE, LIKELIHOODS
+from pyro_fnbg.networks.statement import ACTIVATIONS
 
 __all__ = [
     "ACT",
@@ -58,7 +59,8 @@ class Net(NamedTuple):
     activations: Array  # (rho + 1,) codes
     likelihood: int
     factor: float
-    fixed_scale: float
+    fixed_scale: float  # 0 where the network gives the observation scale
+    least_scale: float  # the smallest that it can give
     scale_coordinate: int  # -1 where the observation scale is fixed
     scale_prior: Array  # coefficients, see _scale_log_prior
     prior_locs: Array  # (P,)
@@ -145,7 +147,7 @@ class Results(NamedTuple):
 def make_net(network: Network, partition: Partition) -> Net:
     """Turn network and blocks into the arrays that the compiled sweep reads."""
     architecture, priors = network.architecture, network.priors
-    widths = architecture.widths
+    widths, likelihood = architecture.widths, architecture.likelihood
     dtype = network.data.inputs.numpy().dtype
     scale_prior, scale_constant = _scale_prior(priors.scale_prior)
     places = network.places.tolist()
@@ -178,9 +180,10 @@ def make_net(network: Network, partition: Partition) -> Net:
         activations=np.array(
             [0, *(list(ACTIVATIONS).index(name) for name in network.activations), 4]
         ),
-        likelihood=LIKELIHOODS.index(architecture.likelihood),
+        likelihood=LIKELIHOODS.index(likelihood.name),
         factor=network.factor,
-        fixed_scale=architecture.fixed_scale,
+        fixed_scale=0.0 if likelihood.has_network_scale else likelihood.fixed_scale,
+        least_scale=LEAST_SCALE,
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
         scale_prior=scale_prior,
         prior_locs=priors.locs.numpy(),
