@@ -83,16 +83,15 @@ class FeedforwardEngine(Engine):
     joins_chains = True
 
     def __init__(self, network: Network, partition: Partition, moves: JointMoves) -> None:
-        (inputs, labels), priors = network.data, network.priors
+        inputs, labels = network.data
         device = inputs.device
         self._device, self._moves = device, moves.to(device)
         self._network, self._architecture = network, network.architecture
         self._inputs, self._labels = inputs, labels.reshape(len(labels), -1)
         self._activations = [ACTIVATIONS[name] for name in network.activations]
-        self._prior_locs = priors.locs.to(device)
-        self._prior_scales = priors.scales.to(device)
-        self._log_normalizers = priors.log_normalizers.to(device)
-        prior = priors.scale_prior
+        self._priors = network.priors.to(device)
+        self._log_normalizers = self._priors.log_normalizers
+        prior = network.scale_prior
         self._bijection = None if prior is None else biject_to(prior.support)
         self._places = [locate(network, index) for index in partition.indices]
         self._groups = first_layer_groups(network, self._places)
@@ -235,9 +234,8 @@ class FeedforwardEngine(Engine):
 
     def _log_prior(self, position: Tensor) -> Tensor:
         """Score each coordinate in double precision, shape ``(..., num_params)``."""
-        errors = (position.double() - self._prior_locs) / self._prior_scales
-        terms = self._log_normalizers - 0.5 * errors.square()
-        prior, at = self._network.priors.scale_prior, self._network.scale_coordinate
+        terms = self._log_normalizers + self._priors.log_shapes(position)
+        prior, at = self._network.scale_prior, self._network.scale_coordinate
         if prior is None or at is None or self._bijection is None:
             return terms
         scale = self._bijection(position[..., at])

@@ -1,23 +1,58 @@
-"""Which latent sites have independent Normal priors, and what these are."""
+"""Which latent sites have independent priors of a known family, and what these are."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import Laplace, Normal, StudentT
 
 from pyro_fnbg.core.layout import Layout
-from pyro_fnbg.core.priors import NormalPriors
+from pyro_fnbg.core.priors import Family, NormalPriors, ParameterPriors
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.supports import without_events
 
-__all__ = ["NotNormal", "is_one", "normal_prior", "normal_priors", "sample_sites"]
+__all__ = ["UnknownPrior", "is_one", "normal_priors", "parameter_priors", "sample_sites"]
+
+FAMILIES: dict[type, Family] = {
+    Normal: Family.NORMAL,
+    Laplace: Family.LAPLACE,
+    StudentT: Family.STUDENT,
+}
 
 
-class NotNormal(ValueError):
-    """Say why a site's prior is no independent Normal of its own."""
+class UnknownPrior(ValueError):
+    """Say why a site's prior is no independent one of a known family."""
+
+
+class SitePrior(NamedTuple):
+    """Hold the prior of a site, as read in one run of the model.
+
+    Attributes:
+        family: The family.
+        loc: Location, in a shape that expands to the site's.
+        scale: Scale, likewise.
+        degrees_of_freedom: Of Student's t distribution, else 1.
+    """
+
+    family: Family
+    loc: Tensor
+    scale: Tensor
+    degrees_of_freedom: Tensor
+
+    def equals(self, other: SitePrior) -> bool:
+        """Whether another run found the same."""
+        return self.family == other.family and all(map(torch.equal, self[1:], other[1:]))
+
+
+NOT_KNOWN = SitePrior(
+    Family.OTHER,
+    loc=torch.zeros(()),
+    scale=torch.tensor(torch.inf),
+    degrees_of_freedom=torch.ones(()),
+)
 
 
 def sample_sites(bound: BoundModel) -> dict[str, Any]:
@@ -26,8 +61,8 @@ def sample_sites(bound: BoundModel) -> dict[str, Any]:
     return {name: site for name, site in nodes.items() if site["type"] == "sample"}
 
 
-def normal_prior(name: str, site: Any, again: Any) -> tuple[Tensor, Tensor]:
-    """Return the mean and the standard deviation of a site's coordinates, in the site's shape.
+def _site_prior(name: str, site: Any, again: Any) -> SitePrior:
+    """Return the prior of a site's coordinates.
 
     Args:
         name: The site's name.
@@ -35,38 +70,60 @@ def normal_prior(name: str, site: Any, again: Any) -> tuple[Tensor, Tensor]:
         again: The site in another.
 
     Raises:
-        NotNormal: If the prior is another, is masked or scaled, or depends on other sites.
+        UnknownPrior: If the prior is of another family, is masked or scaled, or depends on other
+            sites.
     """
-    loc, scale = _parameters(name, site)
-    other_loc, other_scale = _parameters(name, again)
-    if not (torch.equal(loc, other_loc) and torch.equal(scale, other_scale)):
-        raise NotNormal(f"the prior of {name!r} depends on other sites")
-    shape = site["value"].shape
-    return loc.expand(shape).double().cpu(), scale.expand(shape).double().cpu()
+    prior = _read(name, site)
+    if not prior.equals(_read(name, again)):
+        raise UnknownPrior(f"the prior of {name!r} depends on other sites")
+    return prior
+
+
+def parameter_priors(
+    layout: Layout, sites: Mapping[str, Any], again: Mapping[str, Any]
+) -> tuple[ParameterPriors, dict[str, UnknownPrior]]:
+    """Read the priors of all latent sites.
+
+    Args:
+        layout: The latent sites.
+        sites: The model's sample sites in one run from its prior.
+        again: The same in another.
+
+    Returns:
+        The priors, and by name of the site why a prior is not known.
+    """
+    columns: list[tuple[Tensor, ...]] = []
+    reasons: dict[str, UnknownPrior] = {}
+    for site in layout.sites:
+        try:
+            prior = _site_prior(site.name, sites[site.name], again[site.name])
+        except UnknownPrior as reason:
+            reasons[site.name] = reason
+            prior = SitePrior(
+                Family.OTHER, torch.zeros(()), torch.tensor(torch.inf), torch.ones(())
+            )
+        values = torch.tensor(int(prior.family)), *(v.double().cpu() for v in prior[1:])
+        columns.append(tuple(value.expand(site.shape).reshape(-1) for value in values))
+    return ParameterPriors(*map(torch.cat, zip(*columns, strict=True))), reasons
 
 
 def normal_priors(bound: BoundModel, layout: Layout) -> NormalPriors:
     """Read the Normal priors of all latent sites; those of other sites count as infinitely wide."""
-    sites, again = sample_sites(bound), sample_sites(bound)
-    locs, scales = [], []
-    for site in layout.sites:
-        try:
-            loc, scale = normal_prior(site.name, sites[site.name], again[site.name])
-        except NotNormal:
-            loc = torch.zeros(site.shape, dtype=torch.float64)
-            scale = torch.full_like(loc, torch.inf)
-        locs.append(loc.reshape(-1))
-        scales.append(scale.reshape(-1))
-    return NormalPriors(torch.cat(locs), torch.cat(scales))
+    priors, _ = parameter_priors(layout, sample_sites(bound), sample_sites(bound))
+    return priors.normal
 
 
-def _parameters(name: str, site: Any) -> tuple[Tensor, Tensor]:
+def _read(name: str, site: Any) -> SitePrior:
     fn = without_events(site["fn"])
-    if not isinstance(fn, Normal):
-        raise NotNormal(f"the prior of {name!r} is no independent Normal: {fn}")
+    family = next((known for kind, known in FAMILIES.items() if isinstance(fn, kind)), None)
+    if family is None:
+        raise UnknownPrior(
+            f"the prior of {name!r} is no independent Normal, Laplace or StudentT: {fn}"
+        )
     if site["mask"] is not None or not is_one(site["scale"]):
-        raise NotNormal(f"the prior of {name!r} is masked or scaled")
-    return fn.loc.detach(), fn.scale.detach()
+        raise UnknownPrior(f"the prior of {name!r} is masked or scaled")
+    degrees = fn.df.detach() if family == Family.STUDENT else torch.ones(())
+    return SitePrior(family, fn.loc.detach(), fn.scale.detach(), degrees)
 
 
 def is_one(scale: Any) -> bool:

@@ -31,8 +31,8 @@ class Feedforward(NamedTuple):
 
     A model with a method ``feedforward``, which takes the model's own arguments and returns this,
     is sampled by the fast engines, and predicts many draws at once. Nothing is taken on trust:
-    set-up and predictions compare with the model itself. Labels and priors (independent Normal
-    distributions) are read from the model's sample sites.
+    set-up and predictions compare with the model itself. Labels and priors (independent Normal,
+    Laplace or StudentT distributions) are read from the model's sample sites.
 
     Attributes:
         inputs: Inputs of all rows of the data, shape ``(rows, inputs)``, in the parameters' dtype.

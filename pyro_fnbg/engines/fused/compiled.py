@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.core.compiling import kept_on_disk
+from pyro_fnbg.core.priors import Family
 from pyro_fnbg.engines.fused.elementwise import compiled, log_likelihood, sum_of_changes, total_of
 from pyro_fnbg.engines.fused.layers import observation_scale, read_inputs, renew
 from pyro_fnbg.engines.fused.memory import (
@@ -36,6 +37,9 @@ from pyro_fnbg.engines.fused.moves import displace, learn
 from pyro_fnbg.engines.fused.proposals import accept_node, accept_nodes, propose_node, propose_nodes
 
 __all__ = ["run_sweeps"]
+
+# Plain numbers, which compile to constants
+LAPLACE, STUDENT = int(Family.LAPLACE), int(Family.STUDENT)
 
 Array = NDArray[Any]
 
@@ -73,8 +77,14 @@ def _log_prior(net: Net, at: int, value: float) -> float:
     """Score one coordinate, up to a constant."""
     if at == net.scale_coordinate:
         return _scale_log_prior(net, value)
-    error: float = value - net.prior_locs[at]
-    return -float(net.half_precisions[at]) * error * error
+    error, rate = value - net.prior_locs[at], net.prior_rates[at]
+    family = net.prior_families[at]
+    score: float = -rate * error * error
+    if family == LAPLACE:
+        score = -rate * abs(error)
+    elif family == STUDENT:
+        score = -net.prior_powers[at] * math.log1p(rate * error * error)
+    return score
 
 
 @compiled()

@@ -9,11 +9,13 @@ import numpy as np
 import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.distributions import Distribution
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import MAX_ODDS, PCN
+from pyro_fnbg.core.priors import Family, ParameterPriors
 from pyro_fnbg.engines.network import Network, NotFeedforward
 from pyro_fnbg.networks.statement import ACTIVATIONS, LIKELIHOODS
 
@@ -62,7 +64,9 @@ class Net(NamedTuple):
     scale_coordinate: int  # -1 where the observation scale is fixed
     scale_prior: Array  # coefficients, see _scale_log_prior
     prior_locs: Array  # (P,)
-    half_precisions: Array  # (P,) 1 / (2 variance)
+    prior_families: Array  # (P,) numbers, see Family
+    prior_rates: Array  # (P,) what an error, or its square, is multiplied by, see _log_prior
+    prior_powers: Array  # (P,) of Student's t distribution, (degrees of freedom + 1) / 2
     log_constant: float  # what the log density has besides
     unnoticed: float  # share of a number whose addition to it is lost in rounding
     block_starts: Array  # (B + 1,) into coordinates
@@ -147,7 +151,7 @@ def make_net(network: Network, partition: Partition) -> Net:
     architecture, priors = network.architecture, network.priors
     widths = architecture.widths
     dtype = network.data.inputs.numpy().dtype
-    scale_prior, scale_constant = _scale_prior(priors.scale_prior)
+    scale_prior, scale_constant = _scale_prior(network.scale_prior)
     places = network.places.tolist()
     coordinates: list[int] = []
     starts, layers, nodes = [0], list[int](), list[int]()
@@ -184,7 +188,9 @@ def make_net(network: Network, partition: Partition) -> Net:
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
         scale_prior=scale_prior,
         prior_locs=priors.locs.numpy(),
-        half_precisions=(0.5 / priors.scales.square()).numpy(),
+        prior_families=priors.families.numpy(),
+        prior_rates=_prior_rates(priors).numpy(),
+        prior_powers=(0.5 * (priors.degrees_of_freedom + 1)).numpy(),
         log_constant=scale_constant + float(priors.log_constant),
         unnoticed=dtype.type(np.finfo(dtype).eps / 8),
         block_starts=np.array(starts),
@@ -199,6 +205,14 @@ def make_net(network: Network, partition: Partition) -> Net:
         piece_biases=piece_columns[3],
         counting=np.arange(max(widths)),
     )
+
+
+def _prior_rates(priors: ParameterPriors) -> Tensor:
+    """Return what a prior multiplies an error by, or its square; see ``_log_prior``."""
+    squares = priors.scales.square()
+    rates = torch.where(priors.families == Family.LAPLACE, 1 / priors.scales, 0.5 / squares)
+    of_student = 1 / (priors.degrees_of_freedom * squares)
+    return torch.where(priors.families == Family.STUDENT, of_student, rates)
 
 
 def make_moves(network: Network, moves: JointMoves) -> MoveData:
