@@ -15,7 +15,7 @@ from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.core.priors import ParameterPriors
 from pyro_fnbg.model.bound import BoundModel
-from pyro_fnbg.model.priors import is_one, parameter_priors, sample_sites
+from pyro_fnbg.model.priors import is_one, parameter_priors, sample_sites, stated_scales
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.networks.architecture import Architecture
@@ -78,9 +78,10 @@ class Network:
         """Layer, node and input of each flat coordinate, shape ``(num_params, 3)``.
 
         Nodes and inputs count from 0; the input of a bias is -1; the observation scale is in layer
-        rho + 1.
+        rho + 1, and scales of priors in layer rho + 2.
         """
-        places = torch.full((len(self.priors.locs), 3), -1)
+        places = torch.tensor([self.architecture.num_layers + 2, 0, -1])
+        places = places.repeat(len(self.priors.locs), 1)
         for layer, (fan_in, fan_out) in enumerate(pairwise(self.architecture.widths), 1):
             weight, bias = self.weight_starts[layer - 1], self.bias_starts[layer - 1]
             at = places[weight : weight + fan_in * fan_out].view(fan_out, fan_in, 3)
@@ -117,12 +118,14 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
         raise NotFeedforward(f"activations {shown(unknown)} are none of {list(ACTIVATIONS)}")
     architecture.check_inputs(net.inputs, layout.dtype, layout.sites[0].device)
     scale_site = net.observation_scale if isinstance(net.observation_scale, str) else None
-    others = sorted(set(shapes) - set(architecture.parameter_shapes) - {scale_site})
+    scales = stated_scales(bound, layout)
+    known = {*architecture.parameter_shapes, *scales.values(), scale_site}
+    others = sorted(set(shapes) - known)
     if others:
         raise NotFeedforward(f"latent sites {others} are no weights or biases of its layers")
     messages, again = sample_sites(bound), sample_sites(bound)
-    priors, reasons = parameter_priors(layout, messages, again)
-    for name in architecture.parameter_shapes:
+    priors, reasons = parameter_priors(layout, messages, again, scales)
+    for name in [*architecture.parameter_shapes, *scales.values()]:
         if name in reasons:
             raise NotFeedforward(str(reasons[name])) from reasons[name]
     name = _observed_site(messages, sites, plan)

@@ -43,10 +43,12 @@ class BayesianMLP:
     Args:
         widths: Number of nodes per layer, kappa_0 (inputs) to kappa_rho (outputs), rho >= 1.
         prior_scale: Scale of the weights' priors: one number, or one per layer. "fan_in" in place
-            of a number is 1 over the root of the layer's number of inputs.
+            of a number is 1 over the root of the layer's number of inputs; a `ScalePrior` says that
+            the scale is sampled, as the latent site `layer1.weight_scale` or
+            `layer1.weight_variance` before the weights.
         prior_loc: Location of the weights' priors: one number, or one per layer.
-        bias_prior_scale, bias_prior_loc: The same for biases; None means the weights' values, and 1
-            where these are "fan_in".
+        bias_prior_scale, bias_prior_loc: The same for biases; None means the weights' values, and
+            the scale 1 where theirs is no number.
         activation: "sigmoid", "tanh", "relu", "step" (1 above zero, else 0), "identity" or a
             callable (the model pickles if it does); one for all, or one per hidden layer.
         likelihood: "bernoulli" (one logit), "categorical" (two or more logits) or "normal"
@@ -62,6 +64,7 @@ class BayesianMLP:
 
     Attributes:
         parameter_shapes: Shape of every weight and bias by site name, in trace order.
+        scale_shapes: Shape of every site that holds sampled scales or variances of priors.
 
     Raises:
         ValueError: An argument, or in a call the shape or value of `x` or `y`, is not allowed.
@@ -117,6 +120,12 @@ class BayesianMLP:
             observation_scale="obs_scale" if is_sampled else self.observation_scale,
         )
         self.parameter_shapes = self._architecture.parameter_shapes
+        sampled = self._priors.sampled(self.parameter_shapes)
+        self._scale_sites = {name: scale.site_of(name) for name, scale in sampled.items()}
+        self.scale_shapes = {
+            scale.site_of(name): scale.shape_of(self.parameter_shapes[name])
+            for name, scale in sampled.items()
+        }
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Sample the parameters and the response of each row, or observe `y`."""
@@ -148,7 +157,14 @@ class BayesianMLP:
     def feedforward(self, x: Tensor, y: Tensor | None = None) -> Feedforward:
         """State the network's structure, for the fast engines; see `Feedforward`."""
         net = self._architecture
-        return Feedforward(x, net.layers, net.activations, net.likelihood, net.observation_scale)
+        return Feedforward(
+            x,
+            net.layers,
+            net.activations,
+            net.likelihood,
+            net.observation_scale,
+            self._scale_sites,
+        )
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Compute the logits or means of each row.

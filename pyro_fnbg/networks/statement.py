@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -46,6 +46,10 @@ class Feedforward(NamedTuple):
             (the outputs are means).
         observation_scale: For "normal", the standard deviation of the observations: a number, or
             the name of the latent site that holds it.
+        prior_scales: Where the scale of a prior is sampled, by site of weights or biases the name
+            of the latent site that holds the scale, or the variance, of its prior, in a shape that
+            broadcasts to its own: ``()`` for one of a layer, ``(nodes below,)`` for one of each
+            input. Which of both it holds, and its own prior, are read from the model.
 
     Example:
         >>> import pyro, pyro.distributions as dist, torch
@@ -80,3 +84,4 @@ class Feedforward(NamedTuple):
     activations: Sequence[Activation]
     likelihood: str
     observation_scale: float | str = 1.0
+    prior_scales: Mapping[str, str] = {}
