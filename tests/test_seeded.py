@@ -42,6 +42,16 @@ CASES = {
     # Wide priors saturate the nodes, so that many rows do not move
     "saturated": ([3, 4, 2, 2], {"likelihood": "categorical", "prior_scale": 30.0}, {"parts": 2}),
     "mixed": ([3, 2, 2, 2], {"likelihood": "categorical"}, {"blocks": mixed}),
+    "laplace": (
+        [3, 3, 2],
+        {"likelihood": "categorical", "prior": "laplace", "prior_loc": 0.3},
+        {},
+    ),
+    "student": (
+        [2, 3, 1],
+        {"likelihood": "bernoulli", "prior": "student", "prior_degrees_of_freedom": 2.5},
+        {},
+    ),
     "scale": (
         [2, 3, 1],
         {

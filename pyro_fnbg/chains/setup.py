@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from enum import IntEnum
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,9 +15,11 @@ from torch import Tensor
 from pyro_fnbg.config import Config, check_memory, given_scales, targets_of_blocks
 from pyro_fnbg.core.batches import Batches
 from pyro_fnbg.core.checks import check_count
+from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.moves.choice import make_moves
 from pyro_fnbg.core.noise import ChainKey, Stream, generator
 from pyro_fnbg.core.partitions import make_partition
+from pyro_fnbg.core.priors import ParameterPriors, Variances
 from pyro_fnbg.core.state import ChainState, Tally
 from pyro_fnbg.core.tuning import FIRST_SHARE, initial_scales
 from pyro_fnbg.engines.base import Problem
@@ -26,7 +30,7 @@ from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.lint.determinism import check_density
 from pyro_fnbg.model.lint.entry import check_rows, checked_sites
 from pyro_fnbg.model.planning import make_plan
-from pyro_fnbg.model.priors import normal_priors
+from pyro_fnbg.model.priors import parameter_priors, sample_sites, stated_scales
 from pyro_fnbg.model.rows import observed_labels
 from pyro_fnbg.model.sites import PlateRows, prior_draws, seeded
 from pyro_fnbg.model.starts import drawn_position, given_position
@@ -88,11 +92,26 @@ def start_run(
         batches = Batches(plan, labels)
         rows = batches.rows(key, 0)
         check_rows(bound, sites, plan, rows)
-        partition = make_partition(sites.layout, config.blocks, config.parts, config.max_block_size)
+        scale_sites = stated_scales(bound, sites.layout)
         density = ModelDensity(bound, sites, plan)
         tuned_sweeps = config.tuned_sweeps(warmup_steps)
     # All chains of a run have the same first scales, so a chain alone takes those of its run
     first = ChainKey(key.seed, 0)
+
+    @cache
+    def read_priors() -> ParameterPriors:
+        with _model_seed(first, _Use.MOVES), torch.no_grad():
+            runs = sample_sites(bound), sample_sites(bound)
+            return parameter_priors(sites.layout, *runs, scale_sites)[0]
+
+    variances = read_priors().variances if scale_sites else None
+    partition = make_partition(
+        sites.layout,
+        config.blocks,
+        config.parts,
+        config.max_block_size,
+        {} if variances is None else _scales_of_priors(sites.layout, scale_sites, variances),
+    )
     first_rows = PlateRows(plan.plate, batches.rows(first, 0))
     with _model_seed(first, _Use.PRIOR), torch.no_grad():
         prior = prior_draws(bound, sites, first_rows, NUM_PRIOR_DRAWS)
@@ -103,10 +122,9 @@ def start_run(
             scales = share * initial_scales(prior.cpu(), partition)
         check_memory(config.thin, partition)
     targets = targets_of_blocks(config.target_accept_prob, partition)
-    with _model_seed(first, _Use.MOVES), torch.no_grad():
-        moves = make_moves(
-            partition, config.moves, scales, targets, lambda: normal_priors(bound, sites.layout)
-        )
+    moves = make_moves(
+        partition, config.moves, scales, targets, lambda: read_priors().normal, variances
+    )
     problem = Problem(
         bound=bound,
         sites=sites,
@@ -168,6 +186,19 @@ def start_chain(
         warmup_tally=nothing,
         draw_tally=nothing,
     )
+
+
+def _scales_of_priors(
+    layout: Layout, scale_sites: Mapping[str, str], variances: Variances
+) -> dict[str, bool]:
+    """Name the sites that hold scales of priors; say which are drawn as one, entry by entry."""
+    shapes, offsets = {site.name: site.shape for site in layout.sites}, layout.offsets()
+    drawn = set(variances.coordinates.tolist())
+    return {
+        name: drawn.issuperset(range(offsets[name], offsets[name] + math.prod(shapes[name])))
+        for name in offsets
+        if name in scale_sites.values()
+    }
 
 
 def _model_seed(key: ChainKey, use: _Use) -> AbstractContextManager[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,13 +31,15 @@ def make_partition(
     blocks: str | Partition | Callable[[Layout], Partition] = "node",
     parts: int | Mapping[int, int] | None = None,
     max_block_size: int | None = None,
+    scales: Mapping[str, bool] | None = None,
 ) -> Partition:
     """Cut the sites of a model into blocks.
 
     A site ``X.weight`` of shape ``(K, ...)`` and its sibling ``X.bias`` of shape ``(K,)`` form one
     layer of K nodes, each a row of weights followed by its bias. A site of two or more dimensions
     without such a sibling is a layer whose nodes are its rows. A vector or a scalar is a layer of
-    one block. Layers follow the trace order of the sites and count from 1.
+    one block. Layers follow the trace order of the sites and count from 1; sites that hold scales
+    of priors come after all others.
 
     Args:
         layout: The sites, in unconstrained space.
@@ -46,6 +48,8 @@ def make_partition(
         parts: Split each node into this many contiguous parts whose sizes differ by at most one,
             larger ones first; one number for every layer, or a mapping from layers to numbers.
         max_block_size: Split each node into as few parts as keep blocks within this size.
+        scales: Names of sites that hold scales of priors, and whether one's entries are to share a
+            block; otherwise "node" makes a block of each.
 
     Returns:
         The partition, in the order layer, node, part.
@@ -77,7 +81,8 @@ def make_partition(
                 f"but the model has {layout.num_params}: {_site_list(layout)}"
             )
         return blocks
-    layers = _layers(layout)
+    scales = scales or {}
+    layers = _layers(layout, scales)
     if blocks == "node":
         found = _node_blocks(layers, _parts_by_layer(layers, parts, max_block_size))
     elif blocks == "layer":
@@ -86,13 +91,18 @@ def make_partition(
             for number, layer in enumerate(layers, 1)
         ]
     else:
-        found = _site_blocks(layout, layers)
+        found = _site_blocks(layout, layers, scales)
+    names_of_layers = tuple(layer.name for layer in layers)
+    for name, is_shared in scales.items():
+        names_of_layers += (name,)
+        is_whole = is_shared or blocks != "node"
+        found += _scale_blocks(layout, name, len(names_of_layers), is_whole)
     names = Counter(block.name for block in found)
     unique = [
         replace(block, name=f"{block.name}#{block.layer}") if names[block.name] > 1 else block
         for block in found
     ]
-    return Partition(tuple(unique), layout.num_params, tuple(layer.name for layer in layers))
+    return Partition(tuple(unique), layout.num_params, names_of_layers)
 
 
 def check_blocks(
@@ -134,7 +144,7 @@ def check_blocks(
         _check_positive_integer("parts", parts)
 
 
-def _layers(layout: Layout) -> list[_Layer]:
+def _layers(layout: Layout, left_out: Container[str]) -> list[_Layer]:
     """Pair weights with biases and cut each pair, and each other site, into nodes."""
     sites = {site.name: site for site in layout.sites}
     coordinates = {
@@ -144,7 +154,7 @@ def _layers(layout: Layout) -> list[_Layer]:
     layers: list[_Layer] = []
     placed: set[str] = set()
     for site in layout.sites:
-        if site.name in placed:
+        if site.name in placed or site.name in left_out:
             continue
         weight, bias = _weight_and_bias(site, sites)
         if weight is not None and bias is not None:
@@ -231,7 +241,7 @@ def _node_blocks(layers: Sequence[_Layer], parts: Sequence[int]) -> list[Block]:
     return blocks
 
 
-def _site_blocks(layout: Layout, layers: Sequence[_Layer]) -> list[Block]:
+def _site_blocks(layout: Layout, layers: Sequence[_Layer], left_out: Container[str]) -> list[Block]:
     layer_of = {c: j for j, layer in enumerate(layers, 1) for node in layer.nodes for c in node}
     offsets = layout.offsets()
     return [
@@ -241,8 +251,18 @@ def _site_blocks(layout: Layout, layers: Sequence[_Layer]) -> list[Block]:
             layer_of[offsets[site.name]],
         )
         for site in layout.sites
-        if site.size
+        if site.size and site.name not in left_out
     ]
+
+
+def _scale_blocks(layout: Layout, name: str, layer: int, is_whole: bool) -> list[Block]:
+    """Make one block of a site's entries, or of each entry."""
+    size = next(site.size for site in layout.sites if site.name == name)
+    start = layout.offsets()[name]
+    if is_whole:
+        return [Block(name, tuple(range(start, start + size)), layer)]
+    entries = range(start, start + size)
+    return [Block(layout.coordinate_name(entry), (entry,), layer) for entry in entries]
 
 
 def _site_list(layout: Layout) -> str:

@@ -1,8 +1,8 @@
 """One Metropolis step per block, one sweep over the blocks: the algorithm of the paper.
 
 These functions are pure: they take a state and return another, and nothing is edited in place.
-They know neither Pyro nor the data. A *state* is a tuple of tensors, the position among them; an
-engine may keep more in it, such as the activations of a network. Every tensor may have leading
+They know neither Pyro nor the data. A *state* is a tuple of tensors, the position first; an engine
+may keep more in it, such as the activations of a network. Every tensor may have leading
 dimensions, one entry a chain: the decisions stay on the device, so no step waits for it.
 
 A sweep leaves the density of *its batch* invariant, exactly. With the full data that is the
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,9 @@ __all__ = [
     "SweepInfo",
     "accept_prob",
     "block_step",
+    "displaced",
     "log_accept_ratio",
+    "decide",
     "proposals",
     "sweep",
     "tiled_sum",
@@ -88,8 +90,18 @@ class SweepInfo(NamedTuple):
     accepted: Tensor
 
 
+class Propose(Protocol[State]):
+    """From a state and a block's number to that block's candidate.
+
+    It lies where the sweep's displacement says, or where the values do that are given for the
+    block's coordinates, shape ``(..., block_size)``.
+    """
+
+    def __call__(self, state: State, block: int, values: Tensor | None = None) -> Proposal[State]:
+        """Return the candidate, with what its log density is made of."""
+
+
 Density = Callable[[Tensor], BatchState]
-Propose = Callable[[State, int], Proposal[State]]
 
 
 def log_accept_ratio(log_terms: Tensor, current_log_terms: Tensor) -> Tensor:
@@ -135,8 +147,15 @@ def block_step(
     log_ratio = log_accept_ratio(proposal.log_terms, proposal.current_log_terms)
     if log_correction is not None:
         log_ratio = log_ratio + log_correction
+    return decide(state, proposal.candidate, log_ratio, log_u)
+
+
+def decide(
+    state: State, candidate: State, log_ratio: Tensor, log_u: Tensor
+) -> tuple[State, Tensor, Tensor]:
+    """Keep a candidate or the current state by a log ratio; return what ``block_step`` does."""
     accepted = log_u < log_ratio
-    chosen: State = _select(accepted, proposal.candidate, state)
+    chosen: State = _select(accepted, candidate, state)
     return chosen, log_ratio, accepted
 
 
@@ -152,12 +171,27 @@ def proposals(density: Density, blocks: Sequence[Tensor], increment: Tensor) -> 
         A function from a state and a block's number to the proposal.
     """
 
-    def propose(state: BatchState, block: int) -> Proposal[BatchState]:
-        index = blocks[block]
-        candidate = density(state.position.index_add(-1, index, increment[..., index]))
+    def propose(
+        state: BatchState, block: int, values: Tensor | None = None
+    ) -> Proposal[BatchState]:
+        candidate = density(displaced(state.position, blocks[block], increment, values))
         return Proposal(candidate, candidate.log_terms, state.log_terms)
 
     return propose
+
+
+def displaced(position: Tensor, index: Tensor, increment: Tensor, values: Tensor | None) -> Tensor:
+    """Move the coordinates of a block: by their increments, or to the values where these are given.
+
+    Args:
+        position: Current position, shape ``(..., num_params)``.
+        index: Flat coordinates of the block.
+        increment: Displacement of every coordinate, shape ``(..., num_params)``.
+        values: Where the block's coordinates go instead, shape ``(..., block_size)``.
+    """
+    if values is None:
+        return position.index_add(-1, index, increment[..., index])
+    return position.index_copy(-1, index, values)
 
 
 def sweep(

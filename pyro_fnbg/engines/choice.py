@@ -12,14 +12,23 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.moves.base import Displacement
+from pyro_fnbg.core.moves.conjugate import Conjugate
 from pyro_fnbg.core.moves.joint import stacked
 from pyro_fnbg.core.noise import ChainKey, Stream, sweep_noise
-from pyro_fnbg.core.step import log_accept_ratio
+from pyro_fnbg.engines.agreement import (
+    ROUNDINGS,
+    TOLERANCES,
+    Terms,
+    agree,
+    sensitivity,
+    terms_at,
+    tolerance,
+)
 from pyro_fnbg.engines.base import Engine, Problem, SweepInputs
 from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.fused.engine import FusedEngine
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
-from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.networks.mlp import BayesianMLP
 
 __all__ = ["ENGINE_NAMES", "Places", "choose_engine"]
@@ -30,12 +39,9 @@ FAST: dict[str, type[FusedEngine] | type[FeedforwardEngine]] = {
 }
 ENGINE_NAMES = ("auto", *FAST, "trace")
 
-# Blocks of a layer that are compared; factors on the proposal scale in attempts to find candidates
-# that move the likelihood; and how far log ratios may lie apart: absolutely, as a share of the
-# summed changes of their terms, and in units of rounding of the terms themselves, see _rounding
+# Blocks of a layer that are compared; and factors on the proposal scale in attempts to find
+# candidates that move the likelihood
 BLOCKS_PER_LAYER, STRETCHES = 3, (1.0, 1.0, 1.0, 10.0, 10.0, 100.0)
-TOLERANCES = {torch.float32: (1e-3, 1e-4), torch.float64: (1e-8, 1e-9)}
-ROUNDINGS = 8
 
 
 class _Disagreement(Exception):
@@ -67,8 +73,10 @@ def choose_engine(
     goes on to the next with a warning.
 
     Raises:
-        ValueError: If the engine does not know the model, or disagrees with it; says in what.
+        ValueError: If the engine does not know the model, or disagrees with it; says in what. Or if
+            scales are to be drawn from conditionals that are not the model's.
     """
+    _check_conditionals(problem, at)
     if name == "trace":
         return replace(problem, engine_reason="asked for by engine='trace'")
     candidates: Sequence[str] = (name,)
@@ -132,7 +140,8 @@ def _compare(engine: Engine, network: Network, problem: Problem, at: Places) -> 
     partition, moves, observed = problem.partition, problem.moves, problem.sites.observed
     layers = _blocks_by_layer(network, partition)
     doubted: set[int] = set()
-    unproven = set(layers)
+    # Scales of priors are in a layer above, and move no likelihood
+    unproven = {layer for layer in layers if layer <= network.architecture.num_layers + 1}
     never = torch.full((1, 1, partition.num_blocks), math.inf, dtype=torch.float64)
     rows = None if at.rows is None else at.rows[None, None]
     for number, stretch in enumerate(STRETCHES):
@@ -144,30 +153,34 @@ def _compare(engine: Engine, network: Network, problem: Problem, at: Places) -> 
             SweepInputs(position[None], rows, z[None, None], never, stacked([start]))
         )
         known = moves.displace(start, position.cpu(), z)
-        before = _terms(problem.density, position, at.rows, observed)
+        before = terms_at(problem.density, position, at.rows, observed)
         for layer, blocks in layers.items():
             for block in blocks:
+                if isinstance(moves.of_block[block], Conjugate):
+                    continue
                 index = partition.indices[block].to(position.device)
                 increment = known.increment.to(position.device)[index]
                 moved = position.index_add(0, index, increment)
-                after = _terms(problem.density, moved, at.rows, observed)
+                after = terms_at(problem.density, moved, at.rows, observed)
                 ratio = float(found.log_ratios[0, 0, block])
                 if known.log_corrections is not None:
                     ratio -= float(known.log_corrections[block])
-                allowed = _tolerance(before, after, position.dtype, network.factor)
-                if not _agree(ratio, before, after, allowed):
+                allowed = tolerance(before, after, position.dtype, network.factor)
+                if not agree(ratio, before, after, allowed):
                     # Two evaluations more, which are seldom needed
                     allowed += ROUNDINGS * sum(
-                        _sensitivity(problem.density, at.rows, observed, where, z, terms)
+                        sensitivity(problem.density, at.rows, observed, where, z, terms)
                         for where, terms in ((position, before), (moved, after))
                     )
-                if _agree(ratio, before, after, allowed):
+                if agree(ratio, before, after, allowed):
                     if not torch.equal(before.observed, after.observed):
                         unproven.discard(layer)
                 elif block in doubted:
                     raise _disagreement(engine, partition, block, before, after, ratio)
                 else:
                     doubted.add(block)
+        if number == 0:
+            _compare_draws(engine, problem, position, rows, z, known)
         if not unproven and not doubted:
             return
     if unproven:
@@ -177,74 +190,67 @@ def _compare(engine: Engine, network: Network, problem: Problem, at: Places) -> 
         )
 
 
-class _Terms(NamedTuple):
-    latent: Tensor
-    observed: Tensor
-
-
-def _terms(
-    density: ModelDensity, position: Tensor, rows: Tensor | None, observed: Sequence[str]
-) -> _Terms:
-    terms = density.site_terms(position, rows)
-    # Where masks hide all data, or all priors, there is still something to join
-    nothing = torch.zeros(0, dtype=torch.float64, device=position.device)
-    of_data = [term.reshape(-1).double() for name, term in terms.items() if name in observed]
-    others = [term.reshape(-1).double() for name, term in terms.items() if name not in observed]
-    return _Terms(torch.cat([nothing, *others]), torch.cat([nothing, *of_data]))
-
-
-def _agree(ratio: float, before: _Terms, after: _Terms, allowed: float) -> bool:
-    """Whether a log ratio is the model's, up to what is allowed."""
-    expected = float(log_accept_ratio(torch.cat(after), torch.cat(before)))
-    if not math.isfinite(expected):
-        return not math.isfinite(ratio)
-    return abs(ratio - expected) <= allowed
-
-
-def _tolerance(before: _Terms, after: _Terms, dtype: torch.dtype, factor: float) -> float:
-    """Say how far a log ratio may lie from the model's, as far as the terms alone tell."""
-    absolute, relative = TOLERANCES[dtype]
-    # A factor on the likelihood multiplies the rounding of its terms
-    changes = float((torch.cat(after) - torch.cat(before)).abs().sum())
-    allowed = absolute * max(1.0, factor) + relative * changes
-    return allowed + _rounding(before, after, dtype, factor)
-
-
-def _rounding(before: _Terms, after: _Terms, dtype: torch.dtype, factor: float) -> float:
-    """Bound what rounding does to a log ratio; on equal rows it is the same, and adds up.
-
-    Each term has a few units of rounding relative to its size, from both sides and from what they
-    score: 1.6 at most in some hundred networks with few distinct rows, unless outcomes are a
-    thousand standard deviations from 0. A row's term may be far smaller than what torch's own
-    likelihoods subtract for it, a logit and its log sigmoid or log-sum-exp: logit x is rounded, by
-    half a unit on each side, as long as the term exp(-x) is noticed beside it, up to -log(epsilon).
-    Priors that do not change are not computed.
-    """
-    epsilon = torch.finfo(dtype).eps
-    sizes = [old.abs() + new.abs() for old, new in zip(before, after, strict=True)]
-    of_terms = float(sizes[0][before.latent != after.latent].sum() + sizes[1].sum())
-    of_logits = factor * len(sizes[1]) * -math.log(epsilon)
-    return epsilon * (ROUNDINGS * of_terms + of_logits)
-
-
-def _sensitivity(
-    density: ModelDensity,
-    rows: Tensor | None,
-    observed: Sequence[str],
+def _compare_draws(
+    engine: Engine,
+    problem: Problem,
     position: Tensor,
+    rows: Tensor | None,
     z: Tensor,
-    terms: _Terms,
-) -> float:
-    """Return how far the terms move when every parameter does by a unit of rounding.
+    known: Displacement,
+) -> None:
+    """Compare what an engine draws from conditionals with the moves' own draws.
 
-    Sums of a layer come out as if its weights had been rounded so, whatever the order of their
-    terms. Where a scale follows from the network and is small, a row's term is far more sensitive
-    to that than its size tells: an output of -10, the difference of what is larger, is a standard
-    deviation of exp(-10).
+    Raises:
+        _Disagreement: Naming the block.
     """
-    unit = torch.finfo(position.dtype).eps * z.sign().to(position)
-    around = _terms(density, position + position * unit, rows, observed)
-    return float((torch.cat(around) - torch.cat(terms)).abs().nansum())
+    moves = problem.moves
+    drawn = {b: move for b, move in enumerate(moves.of_block) if isinstance(move, Conjugate)}
+    if not drawn:
+        return
+    log_u = torch.full((1, 1, problem.partition.num_blocks), math.inf, dtype=torch.float64)
+    log_u[..., list(drawn)] = -math.inf
+    start = stacked([moves.start()])
+    found = engine.run(SweepInputs(position[None], rows, z[None, None], log_u, start))
+    for block, move in drawn.items():
+        index = problem.partition.indices[block]
+        expected = move.draw(position.cpu(), block, known.increment[index])
+        gaps = (found.positions[0, 0].cpu()[index] - expected).abs()
+        if not bool((gaps <= TOLERANCES[position.dtype][0]).all()):
+            raise _Disagreement(
+                f"engine {engine.name!r} and the model disagree: a draw of block "
+                f"{problem.partition.blocks[block].name!r} from its conditional is off by "
+                f"{float(gaps.max()):.3g}"
+            )
+
+
+def _check_conditionals(problem: Problem, at: Places) -> None:
+    """Compare the conditionals that blocks are drawn from with the model's density.
+
+    Raises:
+        ValueError: If they differ; names the block and by how much.
+    """
+    density, observed = problem.density, problem.sites.observed
+    for block, move in enumerate(problem.moves.of_block):
+        if not isinstance(move, Conjugate):
+            continue
+        # Where the chain starts, whose density is finite
+        position, index = at.positions[0], problem.partition.indices[block]
+        index = index.to(position.device)
+        for shift in (0.5, -0.5):
+            moved = position.index_add(0, index, torch.full_like(position[index], shift))
+            before = terms_at(density, position, at.rows, observed)
+            after = terms_at(density, moved, at.rows, observed)
+            change = move.log_density(moved.cpu(), block) - move.log_density(position.cpu(), block)
+            allowed = tolerance(before, after, position.dtype, problem.plan.factor)
+            if not agree(float(change), before, after, allowed):
+                found = float((torch.cat(after) - torch.cat(before)).sum())
+                raise ValueError(
+                    f"block {problem.partition.blocks[block].name!r} cannot be drawn from an "
+                    f"inverse gamma conditional: the model's log density changes by {found:.6g} "
+                    f"where that of the conditional does by {float(change):.6g}; the sites that "
+                    "feedforward() gives as prior_scales must hold variances of the priors that "
+                    "it names, and be in the model nowhere else"
+                )
 
 
 def _blocks_by_layer(network: Network, partition: Partition) -> dict[int, list[int]]:
@@ -261,7 +267,7 @@ def _blocks_by_layer(network: Network, partition: Partition) -> dict[int, list[i
 
 
 def _disagreement(
-    engine: Engine, partition: Partition, block: int, before: _Terms, after: _Terms, ratio: float
+    engine: Engine, partition: Partition, block: int, before: Terms, after: Terms, ratio: float
 ) -> _Disagreement:
     prior = float((after.latent - before.latent).sum())
     likelihood = float((after.observed - before.observed).sum())

@@ -9,7 +9,7 @@ Layers count from 1, nodes and inputs from 0, as in ``Network.places``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,11 +21,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Move
+from pyro_fnbg.core.moves.conjugate import Conjugate
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
-from pyro_fnbg.core.step import Proposal, accept_prob, sweep, tiled_sum
+from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.network import Network
 from pyro_fnbg.engines.places import Node, first_layer_groups, group_products, locate
+from pyro_fnbg.engines.prior_terms import PriorTerms
 from pyro_fnbg.networks.statement import ACTIVATIONS
 
 __all__ = ["FeedforwardEngine", "NetworkState"]
@@ -83,27 +85,33 @@ class FeedforwardEngine(Engine):
     joins_chains = True
 
     def __init__(self, network: Network, partition: Partition, moves: JointMoves) -> None:
-        (inputs, labels), priors = network.data, network.priors
+        inputs, labels = network.data
         device = inputs.device
         self._device, self._moves = device, moves.to(device)
         self._network, self._architecture = network, network.architecture
         self._inputs, self._labels = inputs, labels.reshape(len(labels), -1)
         self._activations = [ACTIVATIONS[name] for name in network.activations]
-        self._prior_locs = priors.locs.to(device)
-        self._prior_scales = priors.scales.to(device)
-        self._log_normalizers = priors.log_normalizers.to(device)
-        prior = priors.scale_prior
+        self._prior_terms = PriorTerms(network.priors, device)
+        prior = network.scale_prior
         self._bijection = None if prior is None else biject_to(prior.support)
         self._places = [locate(network, index) for index in partition.indices]
         self._groups = first_layer_groups(network, self._places)
         # Coordinates block after block, and where one block ends
         self._order = torch.cat(partition.indices).to(device)
         self._sizes = partition.sizes.tolist()
+        # Where a scale of priors is sampled, these change with it as with a block's own coordinates
+        self._shared_priors: dict[int, Callable[[Tensor], Tensor]] = {}
+        for block, index in enumerate(partition.indices):
+            terms = network.priors.terms_of(index)
+            if terms is not None:
+                has_scale = network.scale_coordinate in index.tolist()
+                known = PriorTerms(network.priors, device, terms)
+                self._shared_priors[block] = self._log_prior if has_scale else known
 
     @staticmethod
     def knows(move: Move) -> bool:
-        """Whether a move takes one decision on a displacement known beforehand."""
-        return type(move).step is Move.step
+        """Whether a move takes one decision on what is known beforehand, or an exact draw."""
+        return type(move).step in (Move.step, Conjugate.step)
 
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""
@@ -116,8 +124,7 @@ class FeedforwardEngine(Engine):
                 batch = None if rows is None else rows[:, number]
                 known = self._prepare(positions, batch, displacement.increment)
                 evaluate, propose = partial(self._evaluate, known), partial(self._propose, known)
-                corrections = displacement.log_corrections
-                step = self._moves.steps(propose, corrections, log_u[:, number])
+                step = self._moves.steps(propose, displacement, log_u[:, number])
                 state, info = sweep(positions, evaluate, step, len(self._sizes))
                 positions = state.position
                 terms = torch.cat([self._log_prior(positions), state.log_lik], -1)
@@ -150,22 +157,30 @@ class FeedforwardEngine(Engine):
         """Compute the state of a position from nothing."""
         return self._complete(known, position, ())
 
-    def _propose(self, known: _Sweep, state: NetworkState, block: int) -> Proposal[NetworkState]:
+    def _propose(
+        self, known: _Sweep, state: NetworkState, block: int, values: Tensor | None = None
+    ) -> Proposal[NetworkState]:
         """Displace one block, and compute what changes with it."""
         place = self._places[block]
-        moves = known.increment[:, place.coordinates]
-        position = state.position.index_add(-1, place.coordinates, moves)
-        if place.node is None:
-            pre = state.pre[: place.layer - 1]
+        position = displaced(state.position, place.coordinates, known.increment, values)
+        if place.layer > self._architecture.num_layers + 1:
+            # Scales of priors, which no row sees
+            candidate = state._replace(position=position)
+        elif place.node is None or values is not None:
+            candidate = self._complete(known, position, state.pre[: place.layer - 1])
         else:
             change = self._change(known, state, block, place.layer, place.node)
             pre = self._move_node(state, place.layer, place.node.number, change)
-        candidate = self._complete(known, position, pre)
-        current_log_prior, log_prior = known.log_priors[block]
+            candidate = self._complete(known, position, pre)
+        if values is None and block not in self._shared_priors:
+            before, after = known.log_priors[block]
+        else:
+            score = self._shared_priors.get(block, self._log_prior)
+            before, after = score(torch.stack([state.position, position]))
         return Proposal(
             candidate,
-            torch.cat([log_prior, candidate.log_lik], -1),
-            torch.cat([current_log_prior, state.log_lik], -1),
+            torch.cat([after, candidate.log_lik], -1),
+            torch.cat([before, state.log_lik], -1),
         )
 
     def _change(
@@ -237,9 +252,8 @@ class FeedforwardEngine(Engine):
 
     def _log_prior(self, position: Tensor) -> Tensor:
         """Score each coordinate in double precision, shape ``(..., num_params)``."""
-        errors = (position.double() - self._prior_locs) / self._prior_scales
-        terms = self._log_normalizers - 0.5 * errors.square()
-        prior, at = self._network.priors.scale_prior, self._network.scale_coordinate
+        terms = self._prior_terms(position)
+        prior, at = self._network.scale_prior, self._network.scale_coordinate
         if prior is None or at is None or self._bijection is None:
             return terms
         scale = self._bijection(position[..., at])

@@ -13,27 +13,16 @@ from torch.distributions import Distribution
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import shown
-from pyro_fnbg.core.priors import NormalPriors
+from pyro_fnbg.core.priors import ParameterPriors
 from pyro_fnbg.model.bound import BoundModel
-from pyro_fnbg.model.priors import NotNormal, is_one, normal_prior, sample_sites
+from pyro_fnbg.model.priors import is_one, parameter_priors, sample_sites, stated_scales
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.likelihoods import Likelihood
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
 
-__all__ = ["Network", "NetworkData", "NotFeedforward", "Priors", "read_network"]
-
-
-@dataclass(frozen=True, eq=False)
-class Priors(NormalPriors):
-    """Describe the priors of all coordinates.
-
-    Attributes:
-        scale_prior: The prior of a sampled observation scale, over positive numbers.
-    """
-
-    scale_prior: Distribution | None
+__all__ = ["Network", "NetworkData", "NotFeedforward", "read_network"]
 
 
 class NetworkData(NamedTuple):
@@ -55,21 +44,23 @@ class Network:
 
     Attributes:
         architecture: What it computes, with activations known by name.
-        priors: The priors of its parameters.
+        priors: The priors of its parameters; ``OTHER`` for a sampled observation scale.
         data: Inputs and labels of all rows.
         factor: Power of the likelihood.
         weight_starts: Flat coordinate of each layer's first weight; they are row-major.
         bias_starts: Flat coordinate of each layer's first bias; None without biases.
         scale_coordinate: Flat coordinate of the sampled observation scale, if it is sampled.
+        scale_prior: Its prior, over positive numbers.
     """
 
     architecture: Architecture
-    priors: Priors
+    priors: ParameterPriors
     data: NetworkData
     factor: float
     weight_starts: tuple[int, ...]
     bias_starts: tuple[int | None, ...]
     scale_coordinate: int | None
+    scale_prior: Distribution | None
 
     @property
     def activations(self) -> tuple[str, ...]:
@@ -88,9 +79,10 @@ class Network:
         """Layer, node and input of each flat coordinate, shape ``(num_params, 3)``.
 
         Nodes and inputs count from 0; the input of a bias is -1; the observation scale is in layer
-        rho + 1.
+        rho + 1, and scales of priors in layer rho + 2.
         """
-        places = torch.full((len(self.priors.locs), 3), -1)
+        places = torch.tensor([self.architecture.num_layers + 2, 0, -1])
+        places = places.repeat(len(self.priors.locs), 1)
         for layer, (fan_in, fan_out) in enumerate(pairwise(self.architecture.widths), 1):
             weight, bias = self.weight_starts[layer - 1], self.bias_starts[layer - 1]
             at = places[weight : weight + fan_in * fan_out].view(fan_out, fan_in, 3)
@@ -127,22 +119,16 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
         raise NotFeedforward(f"activations {shown(unknown)} are none of {list(ACTIVATIONS)}")
     architecture.check_inputs(net.inputs, layout.dtype, layout.sites[0].device)
     scale_site = architecture.likelihood.scale_site
-    others = sorted(set(shapes) - set(architecture.parameter_shapes) - {scale_site})
+    scales = stated_scales(bound, layout)
+    known = {*architecture.parameter_shapes, *scales.values(), scale_site}
+    others = sorted(set(shapes) - known)
     if others:
         raise NotFeedforward(f"latent sites {others} are no weights or biases of its layers")
     messages, again = sample_sites(bound), sample_sites(bound)
-    locs, scales = [], []
-    for site in layout.sites:
-        if site.name == scale_site:
-            locs.append(torch.zeros(1, dtype=torch.float64))
-            scales.append(torch.full((1,), torch.inf, dtype=torch.float64))
-            continue
-        try:
-            loc, scale = normal_prior(site.name, messages[site.name], again[site.name])
-        except NotNormal as reason:
-            raise NotFeedforward(str(reason)) from reason
-        locs.append(loc.reshape(-1))
-        scales.append(scale.reshape(-1))
+    priors, reasons = parameter_priors(layout, messages, again, scales)
+    for name in [*architecture.parameter_shapes, *scales.values()]:
+        if name in reasons:
+            raise NotFeedforward(str(reasons[name])) from reasons[name]
     name = _observed_site(messages, sites, plan)
     plate = sites.plates.get(plan.plate or "")
     labels = messages[name]["value"]
@@ -151,13 +137,7 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
     offsets = layout.offsets()
     return Network(
         architecture,
-        Priors(
-            locs=torch.cat(locs),
-            scales=torch.cat(scales),
-            scale_prior=(
-                _scale_prior(messages[scale_site], again[scale_site]) if scale_site else None
-            ),
-        ),
+        priors,
         NetworkData(
             net.inputs.detach(), _labels(net.inputs, architecture.likelihood, name, labels, plan)
         ),
@@ -165,6 +145,7 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
         weight_starts=tuple(offsets[f"{layer}.weight"] for layer in net.layers),
         bias_starts=tuple(offsets.get(f"{layer}.bias") for layer in net.layers),
         scale_coordinate=offsets[scale_site] if scale_site else None,
+        scale_prior=(_scale_prior(messages[scale_site], again[scale_site]) if scale_site else None),
     )
 
 

@@ -79,7 +79,7 @@ class TraceEngine(Engine):
             known = self._moves.displace(learnt[-1], position.cpu(), z[number]).to(device)
             density = self._density.on(None if rows is None else rows[number])
             propose = proposals(density, blocks, known.increment)
-            step = self._moves.steps(propose, known.log_corrections, log_u[number].to(device))
+            step = self._moves.steps(propose, known, log_u[number].to(device))
             state, info = sweep(position, density, step, num_blocks)
             position = state.position
             if gains is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyro
-import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
@@ -13,11 +12,12 @@ from torch import Tensor
 from pyro_fnbg.core.checks import are_checks_done, as_finite, is_count, is_list, shown
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.likelihoods import FROM_NETWORK, Likelihood
+from pyro_fnbg.networks.priors import NetworkPriors, Scale
 from pyro_fnbg.networks.statement import ACTIVATIONS, Activation, Feedforward
 
 
 class BayesianMLP:
-    """Describe a fully connected network with independent Normal priors as a Pyro model.
+    """Describe a fully connected network with independent priors as a Pyro model.
 
     `model(x, y=None)` samples `layer1.weight` (kappa_1, kappa_0), `layer1.bias` (kappa_1,),
     `layer2.weight` and so on in the dtype and on the device of `x`, then `obs` in the plate `data`
@@ -37,13 +37,18 @@ class BayesianMLP:
     "Approximate blocked Gibbs sampling for Bayesian neural networks".
 
     The arguments can be read from `widths`, `prior_scales`, `prior_locs`, `bias_prior_scales`,
-    `bias_prior_locs`, `activations` (tuples), `likelihood` and `observation_scale`.
+    `bias_prior_locs`, `activations` (tuples), `likelihood`, `observation_scale`, `prior` and
+    `prior_degrees_of_freedom`.
 
     Args:
         widths: Number of nodes per layer, kappa_0 (inputs) to kappa_rho (outputs), rho >= 1.
-        prior_scale: Standard deviation of the weights' priors: one number, or one per layer.
-        prior_loc: Mean of the weights' priors: one number, or one per layer.
-        bias_prior_scale, bias_prior_loc: The same for biases; None means the weights' values.
+        prior_scale: Scale of the weights' priors: one number, or one per layer. "fan_in" in place
+            of a number is 1 over the root of the layer's number of inputs; a `ScalePrior` says that
+            the scale is sampled, as the latent site `layer1.weight_scale` or
+            `layer1.weight_variance` before the weights.
+        prior_loc: Location of the weights' priors: one number, or one per layer.
+        bias_prior_scale, bias_prior_loc: The same for biases; None means the weights' values, and
+            the scale 1 where theirs is no number.
         activation: "sigmoid", "tanh", "relu", "step" (1 above zero, else 0), "identity" or a
             callable (the model pickles if it does); one for all, or one per hidden layer.
         likelihood: "bernoulli" (one logit), "categorical" (two or more logits) or "normal"
@@ -54,9 +59,15 @@ class BayesianMLP:
             "network", where every row has one of its own: of kappa_rho = 2 K outputs the first K
             are the means of K responses, and the standard deviation of response k is
             log(1 + exp(output K + k)) + 1e-6.
+        prior: "normal", whose scale is the standard deviation; "laplace", with the density
+            exp(-abs(w - loc) / scale) / (2 scale) and the standard deviation sqrt(2) scale; or
+            "student", Student's t distribution, whose standard deviation is
+            scale sqrt(df / (df - 2)) for more than two degrees of freedom df, else infinite.
+        prior_degrees_of_freedom: Of "student": the fewer, the heavier the tails.
 
     Attributes:
         parameter_shapes: Shape of every weight and bias by site name, in trace order.
+        scale_shapes: Shape of every site that holds sampled scales or variances of priors.
 
     Raises:
         ValueError: An argument, or in a call the shape or value of `x` or `y`, is not allowed.
@@ -74,24 +85,31 @@ class BayesianMLP:
     def __init__(
         self,
         widths: Sequence[int],
-        prior_scale: float | Sequence[float] = 1.0,
+        prior_scale: Scale | Sequence[Scale] = 1.0,
         prior_loc: float | Sequence[float] = 0.0,
-        bias_prior_scale: float | Sequence[float] | None = None,
+        bias_prior_scale: Scale | Sequence[Scale] | None = None,
         bias_prior_loc: float | Sequence[float] | None = None,
         activation: Activation | Sequence[Activation] = "sigmoid",
         likelihood: str = "categorical",
         observation_scale: float | str | TorchDistributionMixin = 1.0,
+        prior: str = "normal",
+        prior_degrees_of_freedom: float = 4.0,
     ) -> None:
         self.widths = _checked_widths(widths)
         layers = len(self.widths) - 1
-        self.prior_scales = _per_layer("prior_scale", prior_scale, layers)
-        self.prior_locs = _per_layer("prior_loc", prior_loc, layers)
-        if bias_prior_scale is None:
-            bias_prior_scale = self.prior_scales
-        if bias_prior_loc is None:
-            bias_prior_loc = self.prior_locs
-        self.bias_prior_scales = _per_layer("bias_prior_scale", bias_prior_scale, layers)
-        self.bias_prior_locs = _per_layer("bias_prior_loc", bias_prior_loc, layers)
+        self._priors = NetworkPriors.from_arguments(
+            self.widths,
+            prior,
+            prior_degrees_of_freedom,
+            prior_scale,
+            prior_loc,
+            bias_prior_scale,
+            bias_prior_loc,
+        )
+        self.prior, self.prior_degrees_of_freedom = prior, self._priors.degrees_of_freedom
+        self.prior_scales, self.prior_locs = self._priors.scales, self._priors.locs
+        self.bias_prior_scales = self._priors.bias_scales
+        self.bias_prior_locs = self._priors.bias_locs
         self.activations = _checked_activations(activation, layers - 1)
         self.likelihood = _checked_likelihood(likelihood, self.widths[-1])
         self.observation_scale = _checked_observation_scale(
@@ -108,6 +126,12 @@ class BayesianMLP:
             likelihood=Likelihood(self.likelihood, self.widths[-1], stated),
         )
         self.parameter_shapes = self._architecture.parameter_shapes
+        sampled = self._priors.sampled(self.parameter_shapes)
+        self._scale_sites = {name: scale.site_of(name) for name, scale in sampled.items()}
+        self.scale_shapes = {
+            scale.site_of(name): scale.shape_of(self.parameter_shapes[name])
+            for name, scale in sampled.items()
+        }
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Sample the parameters and the response of each row, or observe `y`."""
@@ -115,7 +139,7 @@ class BayesianMLP:
             self._check_inputs(x)
             if y is not None:
                 self._architecture.likelihood.check_label_shape(y, len(x))
-        parameters = self._sample_parameters(x)
+        parameters = self._priors.sample(self.parameter_shapes, x)
         scale: float | Tensor = self._architecture.likelihood.fixed_scale
         if isinstance(self.observation_scale, TorchDistributionMixin):
             scale = pyro.sample("obs_scale", self.observation_scale)
@@ -139,8 +163,15 @@ class BayesianMLP:
     def feedforward(self, x: Tensor, y: Tensor | None = None) -> Feedforward:
         """State the network's structure, for the fast engines; see `Feedforward`."""
         net = self._architecture
-        scale = net.likelihood.observation_scale
-        return Feedforward(x, net.layers, net.activations, self.likelihood, scale)
+        likelihood = net.likelihood
+        return Feedforward(
+            x,
+            net.layers,
+            net.activations,
+            likelihood.name,
+            likelihood.observation_scale,
+            self._scale_sites,
+        )
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Compute the outputs of each row: logits, or means (and what scales follow from).
@@ -182,23 +213,6 @@ class BayesianMLP:
                     f"{x.dtype}; got {tuple(value.shape)} and {value.dtype}"
                 )
 
-    def _sample_parameters(self, x: Tensor) -> dict[str, Tensor]:
-        parameters = {}
-        for position, (name, shape) in enumerate(self.parameter_shapes.items()):
-            layer, is_bias = divmod(position, 2)
-            loc = (self.bias_prior_locs if is_bias else self.prior_locs)[layer]
-            scale = (self.bias_prior_scales if is_bias else self.prior_scales)[layer]
-            # The numbers were checked in the constructor; `expand` would cost more than filling.
-            prior = dist.Normal(
-                x.new_full(shape, loc), x.new_full(shape, scale), validate_args=False
-            )
-            value = pyro.sample(name, prior.to_event(len(shape)))
-            # A plate around the model leaves a 1 where the plate "data" has its rows.
-            if value.dim() > len(shape) + 1 and value.shape[-len(shape) - 1] == 1:
-                value = value.squeeze(-len(shape) - 1)
-            parameters[name] = value
-        return parameters
-
     def _response(
         self, outputs: Tensor, scale: float | Tensor, validate: bool | None
     ) -> TorchDistributionMixin:
@@ -226,17 +240,6 @@ def _checked_widths(widths: Sequence[int]) -> tuple[int, ...]:
     if not is_list(widths) or len(widths) < 2 or not all(is_count(width, 1) for width in widths):
         raise ValueError(f"widths must be two or more positive integers, got {shown(widths)}")
     return tuple(map(int, widths))
-
-
-def _per_layer(name: str, value: float | Sequence[float], layers: int) -> tuple[float, ...]:
-    """Return one number a layer, of one number or one a layer."""
-    entries = value if is_list(value) else (value,) * layers
-    numbers = [number for number in map(as_finite, entries) if number is not None]
-    is_scale = name.endswith("scale")
-    if not len(entries) == len(numbers) == layers or (is_scale and min(numbers) <= 0):
-        kind = "positive finite number" if is_scale else "finite number"
-        raise ValueError(f"{name} must be a {kind}, or {layers}, one per layer; got {shown(value)}")
-    return tuple(numbers)
 
 
 def _checked_activations(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -30,8 +30,8 @@ class Feedforward(NamedTuple):
 
     A model with a method ``feedforward``, which takes the model's own arguments and returns this,
     is sampled by the fast engines, and predicts many draws at once. Nothing is taken on trust:
-    set-up and predictions compare with the model itself. Labels and priors (independent Normal
-    distributions) are read from the model's sample sites.
+    set-up and predictions compare with the model itself. Labels and priors (independent Normal,
+    Laplace or StudentT distributions) are read from the model's sample sites.
 
     Attributes:
         inputs: Inputs of all rows of the data, shape ``(rows, inputs)``, in the parameters' dtype.
@@ -47,6 +47,10 @@ class Feedforward(NamedTuple):
             name of the latent site that holds it, or "network" where the network gives one a row.
             Then the last layer has 2 K nodes for K responses: K means, and K outputs v with the
             standard deviations log(1 + exp(v)) + 1e-6.
+        prior_scales: Where the scale of a prior is sampled, by site of weights or biases the name
+            of the latent site that holds the scale, or the variance, of its prior, in a shape that
+            broadcasts to its own: ``()`` for one of a layer, ``(nodes below,)`` for one of each
+            input. Which of both it holds, and its own prior, are read from the model.
 
     Example:
         >>> import pyro, pyro.distributions as dist, torch
@@ -81,3 +85,4 @@ class Feedforward(NamedTuple):
     activations: Sequence[Activation]
     likelihood: str
     observation_scale: float | str = 1.0
+    prior_scales: Mapping[str, str] = {}

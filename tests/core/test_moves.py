@@ -130,7 +130,7 @@ def test_walks_side_by_side_are_one_walk_over_all_blocks_bit_for_bit(cut, chains
             known = moves.displace(state, position, z)
             assert known.log_corrections is None
             propose = proposals(normal, PARTITION.indices, known.increment)
-            step = moves.steps(propose, known.log_corrections, log_u)
+            step = moves.steps(propose, known, log_u)
             after, info = sweep(position, normal, step, 4)
             probs = info.log_ratios.clamp(max=0).exp()
             gain = torch.tensor(1 / (number + 1), dtype=torch.float64)
@@ -168,7 +168,7 @@ def test_moves_of_two_kinds_each_have_their_own_part():
     assert corrections[3].item() == pytest.approx(float(z[4] + z[6]))
     # The way there and back is as dense, so the correction alone is left of a shift's ratio
     propose = proposals(normal, PARTITION.indices, known.increment)
-    step = joint.steps(propose, corrections, torch.full((4,), math.inf))
+    step = joint.steps(propose, known, torch.full((4,), math.inf))
     after, info = sweep(position, normal, step, 4)
     assert torch.equal(after.position, position)
     assert torch.equal(info.log_ratios[[0, 3]], corrections[[0, 3]])
@@ -193,7 +193,7 @@ def test_a_correction_decides(correction, accepted):
     position = numbers(8)
     known = joint.displace(joint.start(), position, z)
     propose = proposals(normal, PARTITION.indices, known.increment)
-    step = joint.steps(propose, known.log_corrections, torch.full((4,), -0.5))
+    step = joint.steps(propose, known, torch.full((4,), -0.5))
     after, info = sweep(position, normal, step, 4)
     assert info.accepted.tolist() == [accepted] * 4
     assert info.log_ratios.tolist() == [correction] * 4

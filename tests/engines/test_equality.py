@@ -121,6 +121,23 @@ CASES = {
         scale_prior=dist.HalfNormal,
         scale=0.2,
     ),
+    "laplace": Case(
+        [3, 2, 2],
+        {"prior": "laplace", "prior_scale": "fan_in", "prior_loc": 0.3},
+        {"batch_size": 7},
+        scale=0.8,
+    ),
+    "student": Case(
+        [2, 3, 1],
+        {
+            "prior": "student",
+            "prior_degrees_of_freedom": 2.5,
+            "prior_loc": -0.3,
+            "likelihood": "bernoulli",
+        },
+        {"likelihood_scale": "full", "batch_size": 10},
+        scale=0.8,
+    ),
     "one layer": Case([3, 1], {"likelihood": "bernoulli"}, {"parts": 2, "batch_size": 29}),
 }
 SLOW = {

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
+from pyro_fnbg.core.priors import Family
 from pyro_fnbg.engines.network import NotFeedforward, read_network
 from pyro_fnbg.networks.likelihoods import Likelihood
 from support.engines import FAST, assert_as_trace, assert_decides_both_ways, make_inputs, start
@@ -96,7 +97,7 @@ def test_classes():
         net.priors.locs, torch.tensor(means).double().repeat_interleave(counts), atol=1e-7
     )
     assert torch.equal(net.priors.scales, torch.tensor(sizes).double().repeat_interleave(counts))
-    assert (net.scale_coordinate, net.priors.scale_prior) == (None, None)
+    assert (net.scale_coordinate, net.scale_prior) == (None, None)
     expected = dist.Normal(net.priors.locs, net.priors.scales).log_prob(net.priors.locs).sum()
     assert float(net.priors.log_constant) == pytest.approx(float(expected), abs=1e-12)
     for block in problem.partition.blocks:
@@ -139,10 +140,44 @@ def test_regression_with_a_sampled_scale():
     )
     assert net.scale_coordinate == 4
     assert net.architecture.likelihood == Likelihood("normal", 1, "obs_scale")
-    assert net.priors.scale_prior.scale == 0.5
+    assert net.scale_prior.scale == 0.5
     assert net.priors.scales.tolist() == [1.0] * 4 + [math.inf]
     assert float(net.priors.log_constant) == pytest.approx(-2 * math.log(2 * math.pi))
     assert net.places.tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 2], [1, 0, -1], [2, 0, -1]]
+
+
+def test_priors_of_other_families():
+    """In each family the log density is what PyTorch has, normaliser included."""
+
+    families = {
+        "a.weight": lambda loc: dist.Laplace(loc, 0.7),
+        "a.bias": lambda loc: dist.StudentT(torch.tensor([3.0, 0.5]), loc, 1.3),
+        "b.weight": lambda loc: dist.StudentT(4.0, loc, 0.2),
+        "b.bias": lambda loc: dist.Normal(loc, 2.0),
+    }
+
+    def prior(name, shape):
+        loc = torch.linspace(-1, 1, math.prod(shape)).view(shape)
+        return families[name](loc).to_event(len(shape))
+
+    net, _ = read(Small(prior=prior))
+    numbers = [Family.LAPLACE] * 6 + [Family.STUDENT] * 4 + [Family.NORMAL]
+    assert net.priors.families.tolist() == numbers
+    assert net.priors.degrees_of_freedom.tolist() == [1.0] * 6 + [3.0, 0.5, 4.0, 4.0, 1.0]
+    position = torch.randn(5, 11)
+    expected = torch.cat(
+        [
+            prior(name, shape).base_dist.log_prob(values.view(5, *shape)).flatten(1)
+            for (name, shape), values in zip(
+                Small.shapes.items(), position.split([6, 2, 2, 1], -1), strict=True
+            )
+        ],
+        -1,
+    )
+    found = net.priors.log_normalizers + net.priors.log_shapes(position)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found.float(), expected)
+    assert torch.isfinite(net.priors.normal.scales).tolist() == [False] * 10 + [True]
 
 
 def test_layers_without_biases():
@@ -291,8 +326,8 @@ UNKNOWN = {
     ),
     "hierarchy": (Hierarchical(), "the prior of 'b.weight' depends on other sites"),
     "other prior": (
-        Small(prior=lambda name, shape: dist.Laplace(torch.zeros(shape), 1.0).to_event(len(shape))),
-        "the prior of 'a.weight' is no independent Normal",
+        Small(prior=lambda name, shape: dist.Cauchy(torch.zeros(shape), 1.0).to_event(len(shape))),
+        "the prior of 'a.weight' is no independent Normal, Laplace or StudentT: Cauchy",
     ),
     "dependent prior": (
         Small(

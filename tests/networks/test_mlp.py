@@ -123,6 +123,12 @@ def test_structure_is_readable():
     assert model.likelihood == "categorical"
     assert model.observation_scale == 1.0
     assert BayesianMLP([2, 2], prior_scale=[3.0]).bias_prior_scales == (3.0,)
+    model = BayesianMLP([4, 9, 9, 1], prior_scale=["fan_in", 2.0, "fan_in"], likelihood="normal")
+    assert model.prior_scales == (1 / 2, 2.0, 1 / 3)
+    assert model.bias_prior_scales == (1.0, 2.0, 1.0)
+    model = BayesianMLP([4, 9, 2], prior_scale=0.1, bias_prior_scale="fan_in")
+    assert model.prior_scales == (0.1, 0.1)
+    assert model.bias_prior_scales == (1 / 2, 1 / 3)
 
 
 # Density
@@ -142,6 +148,34 @@ def test_prior_log_density_by_hand():
     priors = [(0.1, 0.5), (1.0, 3.0), (-0.2, 2.0), (-1.0, 4.0)]
     for (name, value), (loc, scale) in zip(parameters.items(), priors, strict=True):
         expected = sum(normal_log_density(v, loc, scale) for v in value.flatten().tolist())
+        assert trace.nodes[name]["log_prob_sum"].item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("prior", ["laplace", "student"])
+def test_log_density_of_other_priors_by_hand(prior):
+    """Of weights and biases alike; each is normalised."""
+    model = BayesianMLP(
+        [2, 3, 2],
+        prior_scale=["fan_in", 2.0],
+        prior_loc=[0.1, -0.2],
+        prior=prior,
+        prior_degrees_of_freedom=3,
+    )
+    assert (model.prior, model.prior_degrees_of_freedom) == (prior, 3.0)
+
+    def log_density(value, loc, scale):
+        error = (value - loc) / scale
+        if prior == "laplace":
+            return -abs(error) - math.log(2 * scale)
+        # With three degrees of freedom
+        return math.log(2 / (math.pi * math.sqrt(3) * scale)) - 2 * math.log(1 + error**2 / 3)
+
+    parameters = parameters_of(model)
+    trace = trace_of(model, parameters, INPUTS)
+    trace.compute_log_prob()
+    priors = [(0.1, 0.5**0.5), (0.1, 1.0), (-0.2, 2.0), (-0.2, 2.0)]
+    for (name, value), (loc, scale) in zip(parameters.items(), priors, strict=True):
+        expected = sum(log_density(v, loc, scale) for v in value.flatten().tolist())
         assert trace.nodes[name]["log_prob_sum"].item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -554,12 +588,21 @@ def test_refused_parameters(change, message):
         ({"widths": [2, True]}, "widths must be"),
         ({"widths": 3}, "widths must be two or more positive integers, got 3"),
         ({"prior_scale": 0.0}, "prior_scale must be a positive finite number"),
-        ({"prior_scale": [1.0]}, "prior_scale must be a positive finite number, or 2, one per"),
+        (
+            {"prior_scale": [1.0]},
+            "prior_scale must be a positive finite number or 'fan_in', or 2, one per",
+        ),
         ({"prior_scale": [1.0, -1.0]}, "got [1.0, -1.0]"),
         ({"prior_scale": NAN}, "got nan"),
         ({"prior_scale": INFINITY}, "got inf"),
         ({"prior_scale": True}, "got True"),
         ({"prior_scale": "1"}, "got '1'"),
+        ({"bias_prior_scale": ["fan_in", "fan_out"]}, "got ['fan_in', 'fan_out']"),
+        (
+            {"prior": "cauchy"},
+            "prior must be one of ('normal', 'laplace', 'student'), got 'cauchy'",
+        ),
+        ({"prior_degrees_of_freedom": 0}, "prior_degrees_of_freedom must be a positive finite"),
         ({"prior_scale": torch.ones(2)}, "prior_scale must be"),
         ({"prior_loc": NAN}, "prior_loc must be a finite number, or 2, one per layer; got nan"),
         ({"prior_loc": [0.0] * 3}, "prior_loc must be"),

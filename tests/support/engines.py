@@ -71,9 +71,9 @@ def past_the_check(run: Run, engine: str) -> Run:
 
 
 def with_scales(problem: Problem, scales: Tensor) -> tuple[MoveState, ...]:
-    """Return states of the moves, which learn one number a block: shape ``(..., num_blocks)``."""
+    """Return states of the moves that learn a number a block: shape ``(..., num_blocks)``."""
     return tuple(
-        type(state)(scales[..., move.blocks])
+        type(state)(*(scales[..., move.blocks] for _ in state))
         for move, state in zip(problem.moves.moves, problem.moves.start(), strict=True)
     )
 

@@ -375,6 +375,34 @@ def _in_fused(mistake: str, module: str, old: str, new: str, case: str) -> Fault
 
 _GENERAL = [
     Fault(
+        name="laplace-squared-feedforward",
+        module="pyro_fnbg.core.priors",
+        old="torch.where(is_laplace, -errors.abs(), shapes)",
+        new="torch.where(is_laplace, -errors.square(), shapes)",
+        killed_by=_SWEEPS.format("feedforward", "laplace"),
+    ),
+    Fault(
+        name="degrees-of-freedom-off-by-one-feedforward",
+        module="pyro_fnbg.core.priors",
+        old="-0.5 * (degrees + 1)",
+        new="-0.5 * degrees",
+        killed_by=_SWEEPS.format("feedforward", "student"),
+    ),
+    Fault(
+        name="student-normalizer",
+        module="pyro_fnbg.core.priors",
+        old="half.lgamma() - (half + 0.5).lgamma()",
+        new="half.lgamma() + (half + 0.5).lgamma()",
+        killed_by="tests/engines/test_network.py::test_priors_of_other_families",
+    ),
+    Fault(
+        name="fan-out-for-fan-in",
+        module="pyro_fnbg.networks.priors",
+        old="below for below, _ in pairwise(widths)",
+        new="above for _, above in pairwise(widths)",
+        killed_by="tests/networks/test_mlp.py::test_structure_is_readable",
+    ),
+    Fault(
         name="first-batch-for-ever",
         module="pyro_fnbg.engines.base",
         old="rows_of_sweeps(chain.key, first, count)",
@@ -727,8 +755,8 @@ _IN_FEEDFORWARD = [
     ),
     _in_feedforward(
         "prior-scaled-with-the-likelihood",
-        "self._log_normalizers - 0.5 * errors.square()",
-        "(self._log_normalizers - 0.5 * errors.square()) * self._network.factor",
+        "self._log_normalizers + self._priors.log_shapes(position)",
+        "(self._log_normalizers + self._priors.log_shapes(position)) * self._network.factor",
         "scale",
     ),
     _in_feedforward(
@@ -845,16 +873,26 @@ _IN_FUSED = [
     _in_fused(
         "prior-scaled-with-the-likelihood",
         "memory",
-        "half_precisions=(0.5 / ",
-        "half_precisions=(0.5 * network.factor / ",
+        "prior_rates=",
+        "prior_rates=network.factor * ",
         "scale",
     ),
     _in_fused(
         "prior-dropped",
         "compiled",
-        "-float(net.half_precisions[at]) * error * error",
-        "0.0 * error",
+        "score: float = -rate * error * error",
+        "score: float = 0.0 * error",
         "deep",
+    ),
+    _in_fused(
+        "laplace-squared", "compiled", "score = -rate * abs(error)", "score *= rate", "laplace"
+    ),
+    _in_fused(
+        "degrees-of-freedom-off-by-one",
+        "memory",
+        "(0.5 * (priors.degrees_of_freedom + 1))",
+        "(0.5 * priors.degrees_of_freedom)",
+        "student",
     ),
     _in_fused("prior-mean-dropped", "compiled", "value - net.prior_locs[at]", "value", "layers"),
     _in_fused("jacobian-dropped", "memory", "c[0] = 1.0  # the Jacobian", "c[0] = 0.0", "scale"),

@@ -33,6 +33,10 @@ class Displacement(NamedTuple):
     increment: Tensor
     log_corrections: Tensor | None
 
+    def correction_of(self, block: int) -> Tensor | None:
+        """Return what is added to the log ratio of a block's candidate, shape ``(...)``."""
+        return None if self.log_corrections is None else self.log_corrections[..., block]
+
     def to(self, device: torch.device) -> Displacement:
         """Return the same on a device."""
         corrections = self.log_corrections
@@ -101,8 +105,8 @@ class Move(ABC):
         propose: Propose[State],
         state: State,
         block: int,
+        known: Displacement,
         log_u: Tensor,
-        log_correction: Tensor | None,
     ) -> tuple[State, Tensor, Tensor]:
         """Take the step of one block: by default one decision, after Metropolis and Hastings.
 
@@ -110,13 +114,13 @@ class Move(ABC):
             propose: From a state and a block's number to that block's candidate.
             state: The state on this sweep's batch.
             block: Number of the block in the partition.
-            log_u: Logarithm of a uniform number, shape ``(...)``.
-            log_correction: The block's entry of ``Displacement.log_corrections``.
+            known: What ``displace`` said, of the coordinates and blocks of all moves.
+            log_u: Logarithm of a uniform number, shape ``(...)``; plus infinity forbids to accept.
 
         Returns:
             The next state, the log acceptance ratio, and whether the candidate was accepted.
         """
-        return block_step(state, propose(state, block), log_u, log_correction)
+        return block_step(state, propose(state, block), log_u, known.correction_of(block))
 
     @abstractmethod
     def adapt(self, state: Any, position: Tensor, accept_probs: Tensor, gain: Tensor) -> Any:

@@ -10,14 +10,17 @@ from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition, first_few
 from pyro_fnbg.core.moves.base import Move
+from pyro_fnbg.core.moves.conjugate import Conjugate
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import Walk
-from pyro_fnbg.core.priors import NormalPriors
+from pyro_fnbg.core.priors import NormalPriors, Variances
 
 __all__ = ["MOVE_NAMES", "make_moves"]
 
+# Those that a kernel can have for all blocks
 MOVE_NAMES = (Walk.name, PCN.name)
+NAMES_OF_BLOCKS = (*MOVE_NAMES, Conjugate.name)
 
 
 def make_moves(
@@ -26,10 +29,12 @@ def make_moves(
     scales: Tensor,
     targets: Tensor,
     read_priors: Callable[[], NormalPriors],
+    variances: Variances | None = None,
 ) -> JointMoves:
     """Give each block the move that it names, or the default.
 
-    A block that names no move and has a prior that the default does not know gets the walk.
+    A block that names no move and has a prior that the default does not know gets the walk; one of
+    variances that can be drawn from their conditionals is.
 
     Args:
         partition: The blocks.
@@ -37,20 +42,40 @@ def make_moves(
         scales: Proposal scale of each block before the first sweep, shape ``(num_blocks,)``.
         targets: Acceptance probabilities that tuning aims at, shape ``(num_blocks,)``.
         read_priors: Reads the priors of all coordinates; called if a move makes use of them.
+        variances: The conditionals of sampled variances, if the model has some.
 
     Raises:
         ValueError: If a block names a move that does not exist, or one that needs a Normal prior
-            and has another; or if the default needs one and no block has it.
+            and has another; or if the default needs one and no block has it; or if one is to be
+            drawn from a conditional that is not known.
     """
-    names = [default if block.move is None else block.move for block in partition.blocks]
+    can_be_drawn = [
+        variances is not None and bool(torch.isin(index, variances.coordinates).all())
+        for index in partition.indices
+    ]
+    names = [
+        (Conjugate.name if is_drawn else default) if block.move is None else block.move
+        for block, is_drawn in zip(partition.blocks, can_be_drawn, strict=True)
+    ]
     unknown = [
         f"{name} of {block.name}"
         for name, block in zip(names, partition.blocks, strict=True)
-        if name not in MOVE_NAMES
+        if name not in NAMES_OF_BLOCKS
     ]
     if unknown:
         raise ValueError(
-            f"the move of a block must be one of {MOVE_NAMES}, got {first_few(unknown)}"
+            f"the move of a block must be one of {NAMES_OF_BLOCKS}, got {first_few(unknown)}"
+        )
+    wrong = [
+        block.name
+        for block, is_drawn in zip(partition.blocks, can_be_drawn, strict=True)
+        if block.move == Conjugate.name and not is_drawn
+    ]
+    if wrong:
+        raise ValueError(
+            f"the move {Conjugate.name!r} needs blocks of variances of Normal priors whose own "
+            f"priors are InverseGamma, stated by feedforward(), got others for {first_few(wrong)}: "
+            f"use {Walk.name!r} there"
         )
     priors = read_priors() if PCN.name in names else None
     if priors is not None:
@@ -63,6 +88,8 @@ def make_moves(
             moves.append(Walk(*own))
         elif name == PCN.name and priors is not None:
             moves.append(PCN(*own, priors))
+        elif variances is not None:
+            moves.append(Conjugate(partition, blocks, variances))
     return JointMoves(partition, moves)
 
 

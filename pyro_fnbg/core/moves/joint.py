@@ -75,19 +75,18 @@ class JointMoves:
         return Displacement(increment, None if is_symmetric else corrections)
 
     def steps(
-        self, propose: Propose[State], log_corrections: Tensor | None, log_u: Tensor
+        self, propose: Propose[State], known: Displacement, log_u: Tensor
     ) -> Callable[[State, int], tuple[State, Tensor, Tensor]]:
         """Return the step of each block in a sweep; see ``Move.step``.
 
         Args:
             propose: From a state and a block's number to that block's candidate.
-            log_corrections: As ``displace`` said; see ``Displacement``.
+            known: What ``displace`` said.
             log_u: Logarithms of uniforms, shape ``(..., num_blocks)``.
         """
 
         def step(state: State, block: int) -> tuple[State, Tensor, Tensor]:
-            correction = None if log_corrections is None else log_corrections[..., block]
-            return self.of_block[block].step(propose, state, block, log_u[..., block], correction)
+            return self.of_block[block].step(propose, state, block, known, log_u[..., block])
 
         return step
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.core.compiling import kept_on_disk
+from pyro_fnbg.core.priors import Family
 from pyro_fnbg.engines.fused.elementwise import compiled, sum_of_changes, total_of
 from pyro_fnbg.engines.fused.layers import observation_scale, read_inputs, renew
 from pyro_fnbg.engines.fused.likelihoods import log_likelihood
@@ -38,15 +39,18 @@ from pyro_fnbg.engines.fused.proposals import accept_node, accept_nodes, propose
 
 __all__ = ["run_sweeps"]
 
+# Plain numbers, which compile to constants
+LAPLACE, STUDENT, POSITIVE = int(Family.LAPLACE), int(Family.STUDENT), int(Family.POSITIVE)
+
 Array = NDArray[Any]
 
 
 @compiled()
-def _scale_log_prior(net: Net, value: float) -> float:
-    """Score the unconstrained observation scale, Jacobian included, up to a constant."""
-    c, scale = net.scale_prior, math.exp(value)
-    score: float = c[0] * value + c[1] * value * value + c[2] * scale + c[3] * scale * scale
-    score += c[4] / scale + c[5] * math.log1p(c[6] * scale * scale)
+def _positive_log_prior(c: Array, value: float) -> float:
+    """Score the logarithm of a positive number by the form of its prior, up to a constant."""
+    number = math.exp(value)
+    score: float = c[0] * value + c[1] * value * value + c[2] * number + c[3] * number * number
+    score += c[4] / number + c[5] * math.log1p(c[6] * number * number)
     return score
 
 
@@ -70,40 +74,83 @@ def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: in
 
 
 @compiled()
-def _log_prior(net: Net, at: int, value: float) -> float:
-    """Score one coordinate, up to a constant."""
-    if at == net.scale_coordinate:
-        return _scale_log_prior(net, value)
-    error: float = value - net.prior_locs[at]
-    return -float(net.half_precisions[at]) * error * error
+def _log_prior(net: Net, position: Array, at: int, value: float) -> float:
+    """Score one coordinate, up to a constant; its scale may be in the position."""
+    family = net.prior_families[at]
+    if family == POSITIVE:
+        return _positive_log_prior(net.prior_forms[net.form_rows[at]], value)
+    error, rate, log_scale = value - net.prior_locs[at], net.prior_rates[at], 0.0
+    if net.holders[at] >= 0:
+        log_scale = net.holder_powers[at] * np.float64(position[net.holders[at]])
+        error *= math.exp(-log_scale)
+    score: float = -rate * error * error
+    if family == LAPLACE:
+        score = -rate * abs(error)
+    elif family == STUDENT:
+        score = -net.prior_powers[at] * math.log1p(rate * error * error)
+    return score - log_scale
+
+
+@compiled()
+def _shared_log_prior(net: Net, position: Array, block: int) -> float:
+    """Score the coordinates whose priors change with a block that shares them with scales."""
+    total = 0.0
+    for term in range(net.term_starts[block], net.term_starts[block + 1]):
+        at = net.terms[term]
+        total += _log_prior(net, position, at, np.float64(position[at]))
+    return total
+
+
+@compiled()
+def _drawn(net: Net, moves: MoveData, position: Array, at: int, minus_log_gamma: float) -> float:
+    """Draw a log variance from its conditional; see ``Conjugate.draw``."""
+    squares = 0.0
+    for m in range(moves.member_starts[at], moves.member_starts[at + 1]):
+        error = np.float64(position[moves.members[m]]) - net.prior_locs[moves.members[m]]
+        squares += error * error
+    return math.log(moves.rates[at] + 0.5 * squares) + minus_log_gamma
 
 
 @compiled()
 def _block_step(
     net: Net,
+    moves: MoveData,
     data: Data,
     work: Work,
     position: Array,
     rows: Array,
     block: int,
     log_u: float,
-    is_pcn: bool,
 ) -> tuple[float, bool, int]:
     """Propose to move one block, and keep the candidate or leave everything as it was."""
     coordinates = range(net.block_starts[block], net.block_starts[block + 1])
+    is_shared = net.term_starts[block] < net.term_starts[block + 1]
     log_prior, new_log_prior = 0.0, 0.0
     for c in coordinates:
         at = net.coordinates[c]
         work.kept[c] = position[at]
-        work.candidate[c] = position[at] + work.increments[c]
+        if moves.is_conjugate[block]:
+            work.candidate[c] = _drawn(net, moves, position, at, np.float64(work.increments[c]))
+        else:
+            work.candidate[c] = position[at] + work.increments[c]
         # What PCN would take out of the ratio does not enter it
-        if not is_pcn:
-            log_prior += _log_prior(net, at, np.float64(work.kept[c]))
-            new_log_prior += _log_prior(net, at, np.float64(work.candidate[c]))
-    is_one_node = net.block_nodes[block] >= 0
+        if not (moves.is_pcn[block] or is_shared):
+            log_prior += _log_prior(net, position, at, np.float64(work.kept[c]))
+            new_log_prior += _log_prior(net, position, at, np.float64(work.candidate[c]))
+    # The ratio of a draw from a conditional is 1
+    if is_shared and not moves.is_conjugate[block]:
+        log_prior = _shared_log_prior(net, position, block)
+        for c in coordinates:
+            position[net.coordinates[c]] = work.candidate[c]
+        new_log_prior = _shared_log_prior(net, position, block)
+        for c in coordinates:
+            position[net.coordinates[c]] = work.kept[c]
+    is_one_node, count = net.block_nodes[block] >= 0, 0
+    # Scales of priors lie above the observation scale, and no row sees them
+    is_seen = net.block_layers[block] <= len(net.widths)
     if is_one_node:
         count = propose_node(net, data, work, position, rows, block)
-    else:
+    elif is_seen:
         count = propose_nodes(net, data, work, position, rows, block)
     log_ratio = new_log_prior - log_prior
     for start in range(0, count, TILE):
@@ -111,7 +158,8 @@ def _block_step(
         log_ratio += sum_of_changes(
             work.new_log_lik[start : start + n], work.log_lik, work.moved[start : start + n]
         )
-    if not (math.isfinite(log_ratio) and work.state[IS_FINITE]):
+    is_usual = math.isfinite(log_ratio) and work.state[IS_FINITE]
+    if not (is_usual or moves.is_conjugate[block]):
         log_ratio = _unusual_ratio(work, new_log_prior, log_prior, count)
     accepted = log_u < log_ratio
     if accepted:
@@ -119,7 +167,7 @@ def _block_step(
             position[net.coordinates[c]] = work.candidate[c]
         if is_one_node:
             accept_node(net, work, block, count)
-        else:
+        elif is_seen:
             accept_nodes(net, work, block)
         if not work.state[IS_FINITE]:
             work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
@@ -190,14 +238,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
             _begin(net, data, work, position, rows)
             for block in range(num_blocks):
                 log_ratio, accepted, count = _block_step(
-                    net,
-                    data,
-                    work,
-                    position,
-                    rows,
-                    block,
-                    noise.log_u[k, block],
-                    moves.is_pcn[block],
+                    net, moves, data, work, position, rows, block, noise.log_u[k, block]
                 )
                 results.log_ratios[k, block] = log_ratio
                 results.accepted[k, block] = accepted
@@ -207,7 +248,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
                     results.scales[k, block] = noise.scales[block]
             log_density = net.log_constant + _log_likelihood(work)
             for at in range(len(position)):
-                log_density += _log_prior(net, at, np.float64(position[at]))
+                log_density += _log_prior(net, position, at, np.float64(position[at]))
                 results.positions[k, at] = position[at]
             results.log_densities[k] = log_density
 

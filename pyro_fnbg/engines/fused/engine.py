@@ -25,7 +25,7 @@ from pyro_fnbg.engines.fused.memory import (
     make_net,
     make_work,
 )
-from pyro_fnbg.engines.fused.moves import COMPILED_MOVES, pack, unpack
+from pyro_fnbg.engines.fused.moves import COMPILED_MOVES, noise_of, pack, unpack
 from pyro_fnbg.engines.network import Network, NotFeedforward
 
 __all__ = ["FusedEngine"]
@@ -96,7 +96,7 @@ class FusedEngine(Engine):
         (chains, num_sweeps, num_params), num_blocks = z.shape, log_u.shape[-1]
         num_rows = len(self._data.inputs) if rows is None else rows.shape[-1]
         every = np.arange(num_rows)[None]
-        scales = pack(self._moves, adaptation)
+        scales, z = pack(self._moves, chains, adaptation), noise_of(self._moves, z)
         num_learnt = 0 if gains is None else num_sweeps
         results = Results(
             positions=np.empty((chains, num_sweeps, num_params), self._data.inputs.dtype),

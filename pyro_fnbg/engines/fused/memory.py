@@ -6,15 +6,17 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
-from torch.distributions import Distribution
+from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.moves.conjugate import Conjugate
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import MAX_ODDS, PCN
+from pyro_fnbg.core.priors import Family, ParameterPriors
 from pyro_fnbg.engines.network import Network, NotFeedforward
+from pyro_fnbg.model.positive import log_form
 from pyro_fnbg.networks.likelihoods import LEAST_SCALE, LIKELIHOODS
 from pyro_fnbg.networks.statement import ACTIVATIONS
 
@@ -62,9 +64,16 @@ class Net(NamedTuple):
     fixed_scale: float  # 0 where the network gives the observation scale
     least_scale: float  # the smallest that it can give
     scale_coordinate: int  # -1 where the observation scale is fixed
-    scale_prior: Array  # coefficients, see _scale_log_prior
     prior_locs: Array  # (P,)
-    half_precisions: Array  # (P,) 1 / (2 variance)
+    prior_families: Array  # (P,) numbers, see Family
+    prior_rates: Array  # (P,) what an error, or its square, is multiplied by, see _log_prior
+    prior_powers: Array  # (P,) of Student's t distribution, (degrees of freedom + 1) / 2
+    prior_forms: Array  # (V, 8) of positive numbers, see ParameterPriors
+    form_rows: Array  # (P,) row of a positive number's form, or -1
+    holders: Array  # (P,) coordinate that holds the scale of a prior, or -1 where it is fixed
+    holder_powers: Array  # (P,) what its value is multiplied by to be the logarithm of the scale
+    term_starts: Array  # (B + 1,) into terms
+    terms: Array  # coordinates whose priors change with a block; none if only its own do
     log_constant: float  # what the log density has besides
     unnoticed: float  # share of a number whose addition to it is lost in rounding
     block_starts: Array  # (B + 1,) into coordinates
@@ -87,6 +96,10 @@ class MoveData(NamedTuple):
     block_spreads: Array  # (B,) what PCN measures its proposal scales by
     prior_scales: Array  # (P,)
     max_odds: float  # a proposal scale over its spread, at most
+    is_conjugate: Array  # (B,) whether a block is drawn from its conditional
+    rates: Array  # (P,) of a drawn variance, see Variances
+    member_starts: Array  # (P + 1,) into members
+    members: Array  # coordinates of the parameters whose variance a coordinate is
 
 
 class Data(NamedTuple):
@@ -149,11 +162,12 @@ def make_net(network: Network, partition: Partition) -> Net:
     architecture, priors = network.architecture, network.priors
     widths, likelihood = architecture.widths, architecture.likelihood
     dtype = network.data.inputs.numpy().dtype
-    scale_prior, scale_constant = _scale_prior(priors.scale_prior)
+    forms, rows, constant = _forms(network)
     places = network.places.tolist()
     coordinates: list[int] = []
     starts, layers, nodes = [0], list[int](), list[int]()
     piece_starts, pieces = [0], list[tuple[int, int, int, int]]()
+    terms = [_terms(priors, index) for index in partition.indices]
     for block in partition.blocks:
         # Layer by layer and node by node, in each the weights and then the bias
         index = sorted(block.index, key=lambda at: (*places[at][:2], places[at][2] < 0, at))
@@ -185,10 +199,17 @@ def make_net(network: Network, partition: Partition) -> Net:
         fixed_scale=0.0 if likelihood.has_network_scale else likelihood.fixed_scale,
         least_scale=LEAST_SCALE,
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
-        scale_prior=scale_prior,
         prior_locs=priors.locs.numpy(),
-        half_precisions=(0.5 / priors.scales.square()).numpy(),
-        log_constant=scale_constant + float(priors.log_constant),
+        prior_families=np.where(rows >= 0, int(Family.POSITIVE), priors.families.numpy()),
+        prior_rates=_prior_rates(priors).numpy(),
+        prior_powers=(0.5 * (priors.degrees_of_freedom + 1)).numpy(),
+        prior_forms=forms,
+        form_rows=rows,
+        holders=priors.scale_coordinates.numpy(),
+        holder_powers=priors.scale_powers.numpy(),
+        term_starts=np.cumsum([0, *map(len, terms)]),
+        terms=np.array([at for own in terms for at in own], np.int64),
+        log_constant=constant + float(priors.log_constant),
         unnoticed=dtype.type(np.finfo(dtype).eps / 8),
         block_starts=np.array(starts),
         block_layers=np.array(layers),
@@ -204,49 +225,67 @@ def make_net(network: Network, partition: Partition) -> Net:
     )
 
 
+def _terms(priors: ParameterPriors, index: Tensor) -> list[int]:
+    """Return the coordinates whose priors change with a block; none if only its own do."""
+    terms = priors.terms_of(index)
+    return [] if terms is None else terms.tolist()
+
+
+def _prior_rates(priors: ParameterPriors) -> Tensor:
+    """Return what a prior multiplies an error by, or its square; see ``_log_prior``."""
+    squares = priors.scales.square()
+    rates = torch.where(priors.families == Family.LAPLACE, 1 / priors.scales, 0.5 / squares)
+    of_student = 1 / (priors.degrees_of_freedom * squares)
+    return torch.where(priors.families == Family.STUDENT, of_student, rates)
+
+
 def make_moves(network: Network, moves: JointMoves) -> MoveData:
     """Turn the blocks' moves into arrays."""
-    is_pcn, spreads = np.zeros(len(moves.of_block), np.bool_), np.ones(len(moves.of_block))
+    num_blocks, num_params = len(moves.of_block), len(network.priors.locs)
+    is_pcn, spreads = np.zeros(num_blocks, np.bool_), np.ones(num_blocks)
+    is_conjugate, rates = np.zeros(num_blocks, np.bool_), np.zeros(num_params)
+    members = [list[int]() for _ in range(num_params)]
     for move in moves.moves:
+        own = move.blocks.numpy()
         if isinstance(move, PCN):
-            own = move.blocks.numpy()
             is_pcn[own], spreads[own] = True, move.block_spreads.numpy()
-    return MoveData(is_pcn, spreads, network.priors.scales.numpy(), MAX_ODDS)
+        elif isinstance(move, Conjugate):
+            is_conjugate[own] = True
+            for known in move.conditionals.values():
+                rates[known.coordinates.numpy()] = known.rates.numpy()
+                for owner, member in zip(known.owners, known.members.tolist(), strict=True):
+                    members[known.coordinates[owner]].append(member)
+    return MoveData(
+        is_pcn,
+        spreads,
+        network.priors.scales.numpy(),
+        MAX_ODDS,
+        is_conjugate,
+        rates,
+        np.cumsum([0, *map(len, members)]),
+        np.array([at for some in members for at in some], np.int64),
+    )
 
 
-def _scale_prior(prior: Distribution | None) -> tuple[NDArray[np.float64], float]:
-    """Write the log density of log(scale), Jacobian included, in the form of the compiled sweep.
+def _forms(network: Network) -> tuple[Array, Array, float]:
+    """Describe the priors of positive numbers, the observation scale among them.
 
-    With u = log(s): c0 u + c1 u^2 + c2 s + c3 s^2 + c4 / s + c5 log(1 + c6 s^2), and a constant.
+    Returns:
+        Their forms; each coordinate's row among them, or -1; the constant of the observation scale.
 
     Raises:
-        NotFeedforward: If the prior is none of those that have this form.
+        NotFeedforward: If the prior of the observation scale has no such form.
     """
-    c = np.zeros(7)
-    if prior is None:
-        return c, 0.0
-    values = {name: float(getattr(prior, name)) for name in prior.arg_constraints}
-    c[0] = 1.0  # the Jacobian
-    if isinstance(prior, dist.HalfNormal):
-        c[3] = -0.5 / values["scale"] ** 2
-    elif isinstance(prior, dist.HalfCauchy):
-        c[5], c[6] = -1.0, values["scale"] ** -2
-    elif isinstance(prior, dist.Exponential):
-        c[2] = -values["rate"]
-    elif isinstance(prior, dist.Gamma):
-        c[0] += values["concentration"] - 1
-        c[2] = -values["rate"]
-    elif isinstance(prior, dist.InverseGamma):
-        c[0] -= values["concentration"] + 1
-        c[4] = -values["rate"]
-    elif isinstance(prior, dist.LogNormal):
-        precision = values["scale"] ** -2
-        c[0] += values["loc"] * precision - 1
-        c[1] = -0.5 * precision
-    else:
+    priors, at, prior = network.priors, network.scale_coordinate, network.scale_prior
+    rows, forms = torch.full((len(priors.locs),), -1), priors.forms
+    rows[priors.positives] = torch.arange(len(forms))
+    if prior is None or at is None:
+        return forms.numpy(), rows.numpy(), 0.0
+    form = log_form(prior)
+    if form is None:
         raise NotFeedforward(f"the prior of its observation scale is {type(prior).__name__}")
-    at_one = c[2] + c[3] + c[4] + c[5] * np.log1p(c[6])
-    return c, float(prior.log_prob(torch.ones(()))) - float(at_one)
+    rows[at] = len(forms)
+    return torch.cat([forms, form[None]]).numpy(), rows.numpy(), float(form[-1])
 
 
 def make_work(net: Net, data: Data, num_rows: int) -> Work:

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_fnbg.core.moves.base import MoveState
+from pyro_fnbg.core.moves.conjugate import Conjugate, NoState
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import ScaleState, Walk
 from pyro_fnbg.engines.fused.elementwise import compiled
 from pyro_fnbg.engines.fused.memory import MoveData, Net, Noise, Work
 
-__all__ = ["COMPILED_MOVES", "displace", "learn", "pack", "unpack"]
+__all__ = ["COMPILED_MOVES", "displace", "learn", "noise_of", "pack", "unpack"]
 
-# All of them learn one scale a block
-COMPILED_MOVES = (Walk, PCN)
+# Those that learn learn one scale a block
+COMPILED_MOVES = (Walk, PCN, Conjugate)
 
 Array = NDArray[Any]
 
@@ -28,9 +29,14 @@ Array = NDArray[Any]
 # Without fused multiply-adds, so that every engine proposes the same candidates, bit for bit
 @compiled(fastmath=False)
 def displace(net: Net, moves: MoveData, work: Work, position: Array, noise: Noise, k: int) -> None:
-    """Find where sweep ``k`` would move each coordinate; see ``PCN.displace``."""
+    """Find where sweep ``k`` would move each coordinate; see ``PCN.displace``.
+
+    For a draw from a conditional, the noise is the displacement already: see ``noise_of``.
+    """
     for block in range(len(net.block_layers)):
         scale, pull = noise.scales[block], 0.0
+        if moves.is_conjugate[block]:
+            scale = 1.0
         if moves.is_pcn[block]:
             odds = min(scale / moves.block_spreads[block], moves.max_odds)
             rho = 1.0 / math.sqrt(1.0 + odds * odds)
@@ -51,13 +57,22 @@ def learn(noise: Noise, block: int, log_ratio: float, gain: float) -> None:
     noise.scales[block] *= math.exp(gain * (prob - noise.targets[block]))
 
 
-def pack(moves: JointMoves, adaptation: Sequence[MoveState]) -> NDArray[np.float64]:
+def noise_of(moves: JointMoves, z: Tensor) -> Tensor:
+    """Turn the noise of coordinates that are drawn from conditionals into what a sweep adds."""
+    drawn = [move for move in moves.moves if isinstance(move, Conjugate)]
+    z = z.clone() if drawn else z
+    for move in drawn:
+        z[..., move.coordinates] = move.minus_log_gammas(z[..., move.coordinates])
+    return z
+
+
+def pack(moves: JointMoves, chains: int, adaptation: Sequence[MoveState]) -> NDArray[np.float64]:
     """Write the scales of C chains by block, shape ``(C, B)``; they may be written to."""
-    chains = len(adaptation[0][0])
-    scales = np.empty((chains, len(moves.of_block)))
-    for move, (own,) in zip(moves.moves, adaptation, strict=True):
-        # As an array: NumPy takes a tensor of one number for that number
-        scales[:, move.blocks.numpy()] = own.numpy()
+    scales = np.ones((chains, len(moves.of_block)))
+    for move, state in zip(moves.moves, adaptation, strict=True):
+        if isinstance(state, ScaleState):
+            # As an array: NumPy takes a tensor of one number for that number
+            scales[:, move.blocks.numpy()] = state.scales.numpy()
     return scales
 
 
@@ -65,4 +80,7 @@ def unpack(moves: JointMoves, scales: Tensor) -> tuple[MoveState, ...]:
     """Split scales by block, shape ``(C, K, B)``, into the states of the moves."""
     if len(moves.moves) == 1:
         return (ScaleState(scales),)
-    return tuple(ScaleState(scales[..., move.blocks]) for move in moves.moves)
+    return tuple(
+        NoState() if isinstance(move, Conjugate) else ScaleState(scales[..., move.blocks])
+        for move in moves.moves
+    )
