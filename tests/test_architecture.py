@@ -21,6 +21,7 @@ ROOMS = (
     "config",
     "chains",
     "stock",
+    "fitting",
     "kernel",
     "results",
     "drivers",

@@ -38,6 +38,7 @@ class Stream(IntEnum):
     PROBE = 3
     PROBE_EPOCH = 4
     CHECK = 5
+    FIT = 6
 
 
 class SweepNoise(NamedTuple):

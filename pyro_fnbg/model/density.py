@@ -120,7 +120,7 @@ class ModelDensity:
     Exact for prior x likelihood**factor on the rows given, up to rounding: priors, factors, masks
     and scales are the model's own; only the batched plate's N / n is replaced by the plan's factor.
     Constrained sites enter through their unconstrained values, with the log Jacobian. No gradients
-    are taken, so the model need not be differentiable.
+    are taken, so the model need not be differentiable; only ``terms`` leaves them to the caller.
 
     Args:
         bound: The Pyro model with its arguments.
@@ -130,7 +130,7 @@ class ModelDensity:
 
     def __init__(self, bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> None:
         self._bound = bound
-        self._layout, self._plan, self._supports = sites.layout, plan, sites.supports
+        self.layout, self._plan, self._supports = sites.layout, plan, sites.supports
         # What the first evaluation was made of, and the same with NaN in place of every term
         self._shapes: dict[str, torch.Size] | None = None
         self._impossible: dict[str, Tensor] = {}
@@ -151,7 +151,7 @@ class ModelDensity:
         """Fix the batch: rows of the data of shape ``(batch_size,)``, or None for all."""
 
         def density(position: Tensor) -> BatchState:
-            position = self._layout.rounded(position)
+            position = self.layout.rounded(position)
             terms = [term.reshape(-1).double() for term in self.site_terms(position, rows).values()]
             return BatchState(position, torch.cat(terms))
 
@@ -176,8 +176,17 @@ class ModelDensity:
 
     def possible_terms(self, position: Tensor, rows: Tensor | None) -> dict[str, Tensor]:
         """Do what ``site_terms`` does, and let the model's errors through."""
+        with torch.no_grad():
+            return self.terms(position, rows)
+
+    def own_terms(self, site: str) -> set[str]:
+        """Name the terms of a latent site itself: its prior, and its log Jacobian."""
+        return {site, self._jacobians[site]}
+
+    def terms(self, position: Tensor, rows: Tensor | None) -> dict[str, Tensor]:
+        """Do what ``possible_terms`` does, with gradients where the caller records them."""
         # A copy: a model may write to its parameters, and these are the chain's own memory
-        values = self._layout.split(position.clone())
+        values = self.layout.split(position.clone())
         jacobians = {}
         for name, bijection in self._constrain.items():
             unconstrained = values[name]
@@ -187,7 +196,7 @@ class ModelDensity:
             )
         scorer = _Scorer(values, self._supports, self._plan, rows)
         # Pyro's checks raise where a candidate is impossible; here that is a matter of the density
-        with torch.no_grad(), pyro.validation_enabled(False), scorer:
+        with pyro.validation_enabled(False), scorer:
             self._bound.run()
         if scorer.unseen:
             raise ValueError(

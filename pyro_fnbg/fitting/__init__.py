@@ -1,0 +1,1 @@
+"""Where chains may start instead of a draw from the prior: fits of the model's own density."""

@@ -1,0 +1,116 @@
+"""The log density of several chains at once, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import pyro
+import torch
+from torch import Tensor
+
+from pyro_fnbg.core.checks import checks_done
+from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.model.impossible import is_impossible
+from pyro_fnbg.networks.statement import straight_through
+
+__all__ = ["Gradients", "JointDensity", "find_gradients", "total"]
+
+Terms = Mapping[str, Tensor]
+
+
+def total(terms: Terms) -> Tensor:
+    """Sum the log densities of sites."""
+    return torch.stack([term.sum() for term in terms.values()]).sum()
+
+
+class JointDensity:
+    """Evaluate a model's log density at the positions of several chains.
+
+    All chains go through one run of the model, mapped over chains by ``torch.func.vmap``. A model
+    that this cannot be done with (one that decides by the values of its sites, say) is run for one
+    chain after the other, from then on. The values are the same, up to rounding.
+
+    Args:
+        density: The model's log density.
+        summed: What is made of the log densities of its sites; their sum by default.
+
+    Attributes:
+        joins_chains: Whether all chains go through one run of the model, as far as is known.
+    """
+
+    def __init__(self, density: ModelDensity, summed: Callable[[Terms], Tensor] = total) -> None:
+        self._density, self._summed = density, summed
+        self.joins_chains = True
+
+    def __call__(self, positions: Tensor, rows: Tensor | None) -> Tensor:
+        """Return each chain's log density, shape ``(C,)``; NaN where the model has none.
+
+        Args:
+            positions: Unconstrained parameters, shape ``(C, num_params)``.
+            rows: The rows that all of them see; None for all.
+        """
+
+        def one(position: Tensor) -> Tensor:
+            return self._summed(self._density.terms(position, rows))
+
+        with checks_done(), pyro.validation_enabled(False), straight_through():
+            if self.joins_chains:
+                try:
+                    values: Tensor = torch.func.vmap(one, randomness="different")(positions)
+                    return values
+                except Exception:
+                    # Whether the model or the mapping is at fault shows when it is run by itself
+                    self.joins_chains = False
+            return torch.stack([_possible(one, position) for position in positions])
+
+
+def _possible(one: Callable[[Tensor], Tensor], position: Tensor) -> Tensor:
+    """Evaluate one chain; NaN, without a gradient, where the model says it is impossible."""
+    try:
+        return one(position)
+    except Exception as error:
+        if not is_impossible(error):
+            raise
+        return position.sum() * torch.nan
+
+
+class Gradients(NamedTuple):
+    """Say what a model has gradients for.
+
+    Attributes:
+        sites: Latent sites that the rest of the model has a gradient for, in trace order.
+        replaced: Activations without one of their own, whose place another takes.
+    """
+
+    sites: list[str]
+    replaced: set[str]
+
+
+def find_gradients(density: ModelDensity, positions: Tensor, rows: Tensor | None) -> Gradients:
+    """Find out which latent sites the rest of the model has a gradient for, at some position.
+
+    A site's own prior does not count: it has a gradient where the data have none, as below a step.
+    """
+    layout, found = density.layout, set[str]()
+    replaced: set[str] = set()
+    for position in positions:
+        start = position.clone().requires_grad_()
+        with checks_done(), pyro.validation_enabled(False), straight_through() as used:
+            terms = density.terms(start, rows)
+        replaced |= used
+        for name in [site.name for site in layout.sites if site.name not in found]:
+            own = density.own_terms(name)
+            others = [value.sum() for term, value in terms.items() if term not in own]
+            if _has_gradient(sum(others, torch.zeros(())), start, layout, name):
+                found.add(name)
+    return Gradients([site.name for site in layout.sites if site.name in found], replaced)
+
+
+def _has_gradient(value: Tensor, start: Tensor, layout: Layout, name: str) -> bool:
+    """Whether a number changes with some coordinate of a site, to first order."""
+    if not value.requires_grad:
+        return False
+    (gradient,) = torch.autograd.grad(value, start, retain_graph=True)
+    return bool((layout.split(gradient)[name] != 0).any())
