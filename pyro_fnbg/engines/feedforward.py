@@ -16,8 +16,6 @@ from typing import NamedTuple
 import pyro
 import torch
 from torch import Tensor
-from torch.distributions import Normal, biject_to
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Move
@@ -26,9 +24,9 @@ from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.network import Network
+from pyro_fnbg.engines.network_density import NetworkDensity
 from pyro_fnbg.engines.places import Node, first_layer_groups, group_products, locate
 from pyro_fnbg.engines.prior_terms import PriorTerms
-from pyro_fnbg.networks.statement import ACTIVATIONS
 
 __all__ = ["FeedforwardEngine", "NetworkState"]
 
@@ -85,15 +83,10 @@ class FeedforwardEngine(Engine):
     joins_chains = True
 
     def __init__(self, network: Network, partition: Partition, moves: JointMoves) -> None:
-        inputs, labels = network.data
-        device = inputs.device
+        device = network.data.inputs.device
         self._device, self._moves = device, moves.to(device)
         self._network, self._architecture = network, network.architecture
-        self._inputs, self._labels = inputs, labels.reshape(len(labels), -1)
-        self._activations = [ACTIVATIONS[name] for name in network.activations]
-        self._prior_terms = PriorTerms(network.priors, device)
-        prior = network.scale_prior
-        self._bijection = None if prior is None else biject_to(prior.support)
+        self._density = NetworkDensity(network)
         self._places = [locate(network, index) for index in partition.indices]
         self._groups = first_layer_groups(network, self._places)
         # Coordinates block after block, and where one block ends
@@ -106,7 +99,7 @@ class FeedforwardEngine(Engine):
             if terms is not None:
                 has_scale = network.scale_coordinate in index.tolist()
                 known = PriorTerms(network.priors, device, terms)
-                self._shared_priors[block] = self._log_prior if has_scale else known
+                self._shared_priors[block] = self._density.log_prior if has_scale else known
 
     @staticmethod
     def knows(move: Move) -> bool:
@@ -127,7 +120,7 @@ class FeedforwardEngine(Engine):
                 step = self._moves.steps(propose, displacement, log_u[:, number])
                 state, info = sweep(positions, evaluate, step, len(self._sizes))
                 positions = state.position
-                terms = torch.cat([self._log_prior(positions), state.log_lik], -1)
+                terms = torch.cat([self._density.log_prior(positions), state.log_lik], -1)
                 if gains is not None:
                     probs = accept_prob(info.log_ratios)
                     learnt.append(self._moves.adapt(learnt[-1], positions, probs, gains[number]))
@@ -140,18 +133,14 @@ class FeedforwardEngine(Engine):
 
         Each coordinate moves in one block only, so where a sweep would move it is known beforehand.
         """
-        inputs, labels = self._inputs, self._labels
-        if rows is None:
-            inputs, labels = inputs.unsqueeze(0), labels.unsqueeze(0)
-        else:
-            inputs, labels = inputs[rows], labels[rows]
+        inputs, labels = self._density.batch(rows)
         products: dict[int, Tensor] = {}
         for group in self._groups:
             products |= zip(group.blocks, group_products(group, inputs.mT, increment), strict=True)
-        log_priors = self._log_prior(torch.stack([position, position + increment]))
+        log_priors = self._density.log_prior(torch.stack([position, position + increment]))
         log_priors_by_block = log_priors[..., self._order].split(self._sizes, -1)
         inputs_by_chain = inputs.mT.expand(len(position), -1, -1)
-        return _Sweep(inputs_by_chain, labels.mT, increment, products, log_priors_by_block)
+        return _Sweep(inputs_by_chain, labels, increment, products, log_priors_by_block)
 
     def _evaluate(self, known: _Sweep, position: Tensor) -> NetworkState:
         """Compute the state of a position from nothing."""
@@ -175,7 +164,7 @@ class FeedforwardEngine(Engine):
         if values is None and block not in self._shared_priors:
             before, after = known.log_priors[block]
         else:
-            score = self._shared_priors.get(block, self._log_prior)
+            score = self._shared_priors.get(block, self._density.log_prior)
             before, after = score(torch.stack([state.position, position]))
         return Proposal(
             candidate,
@@ -190,7 +179,7 @@ class FeedforwardEngine(Engine):
         if layer == 1:
             change = known.products[block].unsqueeze(1)
         else:
-            fed = self._activations[layer - 2](state.pre[layer - 2][:, node.inputs])
+            fed = self._density.activations[layer - 2](state.pre[layer - 2][:, node.inputs])
             change = known.increment[:, node.weights].unsqueeze(1) @ fed
         if node.bias is not None:
             change = change + known.increment[:, node.bias, None, None]
@@ -210,53 +199,11 @@ class FeedforwardEngine(Engine):
         pre = (*below, torch.slice_scatter(own, moved, 1, node, node + 1))
         if not above:
             return pre
-        activation = self._activations[layer - 1]
-        outgoing = self._weight(state.position, layer + 1)[..., node : node + 1]
+        activation = self._density.activations[layer - 1]
+        outgoing = self._density.weight(state.position, layer + 1)[..., node : node + 1]
         return (*pre, torch.addcmul(above[0], outgoing, activation(moved) - activation(row)))
 
     def _complete(self, known: _Sweep, position: Tensor, pre: tuple[Tensor, ...]) -> NetworkState:
         """Compute a state from the position and the pre-activations of its lowest layers."""
-        for layer in range(len(pre) + 1, self._architecture.num_layers + 1):
-            fed = self._activations[layer - 2](pre[-1]) if pre else known.inputs
-            weight, start = self._weight(position, layer), self._network.bias_starts[layer - 1]
-            if start is None:
-                pre += (weight @ fed,)
-            else:
-                bias = position[:, start : start + weight.shape[1], None]
-                pre += (torch.baddbmm(bias, weight, fed),)
-        return NetworkState(position, self._log_lik(position, pre[-1], known.labels), pre)
-
-    def _weight(self, position: Tensor, layer: int) -> Tensor:
-        """View a layer's weights, shape ``(C, nodes, nodes below)``."""
-        fan_in, fan_out = self._architecture.widths[layer - 1 : layer + 1]
-        start = self._network.weight_starts[layer - 1]
-        return position[:, start : start + fan_in * fan_out].view(-1, fan_out, fan_in)
-
-    def _log_lik(self, position: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Score each row, as the distributions of the models do."""
-        likelihood = self._architecture.likelihood
-        if likelihood.name == "bernoulli":
-            labels = labels.expand_as(outputs)
-            terms = -binary_cross_entropy_with_logits(outputs, labels, reduction="none")
-        elif likelihood.name == "categorical":
-            chosen = outputs.gather(1, labels.expand(len(outputs), -1, -1))
-            terms = chosen - outputs.logsumexp(1, keepdim=True)
-        else:
-            scale: Tensor | float = likelihood.fixed_scale
-            if likelihood.has_network_scale:
-                outputs, scale = likelihood.locations_and_scales(outputs, 1)
-            elif self._bijection is not None:
-                scale = self._bijection(position[:, self._network.scale_coordinate, None, None])
-            terms = Normal(outputs, scale, validate_args=False).log_prob(labels)
-        return (terms * self._network.factor).double().sum(1)
-
-    def _log_prior(self, position: Tensor) -> Tensor:
-        """Score each coordinate in double precision, shape ``(..., num_params)``."""
-        terms = self._prior_terms(position)
-        prior, at = self._network.scale_prior, self._network.scale_coordinate
-        if prior is None or at is None or self._bijection is None:
-            return terms
-        scale = self._bijection(position[..., at])
-        jacobian = self._bijection.log_abs_det_jacobian(position[..., at], scale)
-        term: Tensor = prior.log_prob(scale).double() + jacobian.double()
-        return torch.select_scatter(terms, term, -1, at)
+        pre = self._density.pre_activations(position, known.inputs, pre)
+        return NetworkState(position, self._density.log_lik(position, pre[-1], known.labels), pre)

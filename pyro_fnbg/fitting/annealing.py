@@ -75,7 +75,8 @@ def anneal(
     free, coherence = max(1, dimensions - 1), math.sqrt(dimensions)
 
     def turned(velocities: Tensor) -> Tensor:
-        return velocities / velocities.norm(dim=1, keepdim=True)
+        sizes: Tensor = torch.linalg.vector_norm(velocities, dim=1, keepdim=True)
+        return velocities / sizes
 
     def noise() -> Tensor:
         normal = torch.randn(starts.shape, generator=generator, dtype=starts.dtype)
@@ -102,7 +103,7 @@ def anneal(
         values = torch.where(is_possible, new_values, values)
         spread = ((2 * lengths / coherence).expm1() / dimensions).sqrt()
         velocities = turned(velocities + spread * noise())
-        lengths = lengths * (GAIN * excess.clamp(-FASTEST, 1.0)).exp()[:, None]
+        lengths = lengths * (GAIN * excess.clamp(-FASTEST, 1.0)).exp().to(lengths)[:, None]
         advance(num_chains)
         if step % max(1, num_steps // NUM_CHECKS) == 0 or step == num_steps:
             steps.append(step)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_fnbg.fitting.joint import JointDensity
+from pyro_fnbg.fitting.joint import Density
 from pyro_fnbg.fitting.splits import Rows
 
 __all__ = ["Course", "Fit", "descend"]
@@ -53,8 +53,8 @@ class Fit(NamedTuple):
 
 
 def descend(
-    density: JointDensity,
-    held_out: JointDensity | None,
+    density: Density,
+    held_out: Density | None,
     rows: Rows,
     starts: Tensor,
     is_fitted: Tensor,
@@ -137,7 +137,7 @@ def descend(
 
 
 @torch.no_grad()
-def _held_out_loss(held_out: JointDensity | None, rows: Rows, positions: Tensor) -> Tensor:
+def _held_out_loss(held_out: Density | None, rows: Rows, positions: Tensor) -> Tensor:
     """Return minus the mean log likelihood of the held-out rows, shape ``(C,)``."""
     if held_out is None:
         return torch.full_like(positions[:, 0], torch.inf)

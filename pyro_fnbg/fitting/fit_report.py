@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pyro_fnbg.fitting.annealing import Annealed
 from pyro_fnbg.fitting.descent import Course
 
 __all__ = ["FitReport", "WarmStart"]
@@ -27,6 +28,7 @@ class FitReport:
         from_prior: Sites without a gradient, which were drawn from their priors.
         num_setbacks: How often each chain lost its density, and went on with smaller steps from its
             best place; shape ``(C,)``.
+        annealing: The course of annealing after the fit, if there was any.
     """
 
     method: str
@@ -38,10 +40,14 @@ class FitReport:
     num_held_out: int
     from_prior: tuple[str, ...]
     num_setbacks: Tensor
+    annealing: Annealed | None
 
     def lines(self) -> list[str]:
         """Say it in lines of text, one a chain after the first ones."""
-        lines = [f"{self.method}, {self.num_steps} steps in {self.seconds:.1f} s"]
+        steps = f"{self.num_steps} steps"
+        if self.annealing is not None:
+            steps += f" and {int(self.annealing.steps[-1])} of annealing"
+        lines = [f"{self.method}, {steps} in {self.seconds:.1f} s"]
         rows = "no rows" if self.batch_size is None else f"{self.batch_size} rows a step"
         lines.append(f"{rows}, {self.num_held_out} held out")
         if self.from_prior:
@@ -56,6 +62,9 @@ class FitReport:
                 words.append(f"held-out loss {first:.4g} -> {last:.4g}")
             if int(self.num_setbacks[chain]):
                 words.append(f"{int(self.num_setbacks[chain])} setbacks")
+            if self.annealing is not None:
+                first, last = self.annealing.log_densities[chain, [0, -1]].tolist()
+                words.append(f"log density {first:.4g} -> {last:.4g} by annealing")
             lines.append(", ".join(words))
         return lines
 

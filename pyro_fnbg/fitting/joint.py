@@ -9,15 +9,34 @@ import pyro
 import torch
 from torch import Tensor
 
+from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import checks_done
 from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.engines.network import NotFeedforward, read_network
+from pyro_fnbg.engines.network_density import NetworkDensity
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.impossible import is_impossible
+from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.networks.statement import straight_through
 
-__all__ = ["Gradients", "JointDensity", "find_gradients", "total"]
+__all__ = [
+    "Density",
+    "Gradients",
+    "JointDensity",
+    "StatedDensities",
+    "find_gradients",
+    "stated_densities",
+    "total",
+]
 
 Terms = Mapping[str, Tensor]
+# From the positions of C chains, and the rows that all of them see or None for all, to C numbers
+Density = Callable[[Tensor, Tensor | None], Tensor]
+
+# By how much a stated network's log density may differ from the model's where fits start, relative
+# to its size: more than rounding, and less than another likelihood
+ROUNDING = 1e-3
 
 
 def total(terms: Terms) -> Tensor:
@@ -74,6 +93,56 @@ def _possible(one: Callable[[Tensor], Tensor], position: Tensor) -> Tensor:
         if not is_impossible(error):
             raise
         return position.sum() * torch.nan
+
+
+class StatedDensities(NamedTuple):
+    """Evaluate a network that the model states, which takes a fraction of the model's own time.
+
+    Attributes:
+        density: The log density on batches of a plan.
+        log_likelihood: The log likelihood of any rows, each counted once.
+    """
+
+    density: Density
+    log_likelihood: Density
+
+
+def stated_densities(
+    bound: BoundModel,
+    sites: ModelSites,
+    plan: BatchPlan,
+    model: Density,
+    positions: Tensor,
+    rows: Tensor | None,
+) -> StatedDensities | None:
+    """Return the densities of the network that a model states; None where it states none.
+
+    Args:
+        bound: The model.
+        sites: What set-up found in it.
+        plan: The batches.
+        model: The model's own density, which the statement's has to agree with.
+        positions: Where they are compared.
+        rows: The rows that they are compared on.
+    """
+    try:
+        network = read_network(bound, sites, plan)
+    except NotFeedforward:
+        return None
+    known = NetworkDensity(network)
+
+    def density(positions: Tensor, rows: Tensor | None) -> Tensor:
+        with straight_through():
+            return known(positions, rows)
+
+    def log_likelihood(positions: Tensor, rows: Tensor | None) -> Tensor:
+        with straight_through():
+            return known.log_likelihood(positions, rows) / network.factor
+
+    with torch.no_grad():
+        expected, found = model(positions, rows), density(positions, rows)
+    agrees = (found - expected).abs() <= ROUNDING * (1 + expected.abs())
+    return StatedDensities(density, log_likelihood) if bool(agrees.all()) else None
 
 
 class Gradients(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pyro
@@ -16,15 +17,24 @@ from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import as_finite, check_count, check_flag, shown
 from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.noise import ChainKey, Stream, generator
+from pyro_fnbg.fitting.annealing import anneal
 from pyro_fnbg.fitting.descent import descend
 from pyro_fnbg.fitting.fit_report import FitReport, WarmStart
-from pyro_fnbg.fitting.joint import JointDensity, Terms, find_gradients, total
+from pyro_fnbg.fitting.joint import (
+    Density,
+    JointDensity,
+    StatedDensities,
+    Terms,
+    find_gradients,
+    stated_densities,
+    total,
+)
 from pyro_fnbg.fitting.random_start import random_start
 from pyro_fnbg.fitting.splits import Rows, split_rows
 from pyro_fnbg.model.bound import BoundModel, Model
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.lint.entry import checked_sites
-from pyro_fnbg.model.planning import check_batch_arguments
+from pyro_fnbg.model.planning import check_batch_arguments, make_plan
 from pyro_fnbg.model.rows import observed_in_plate
 from pyro_fnbg.model.sites import ModelSites, PlateRows, seeded
 from pyro_fnbg.stock.seeds import next_key
@@ -41,6 +51,7 @@ def warm_start(
     batch_size: int | None = None,
     batch_plate: str | None = None,
     held_out: float | None = None,
+    annealing_steps: int = 0,
     disable_progbar: bool = False,
     **kwargs: Any,
 ) -> WarmStart:
@@ -51,6 +62,7 @@ def warm_start(
     returned.
     """
     _check_arguments(num_chains, steps, learning_rate, held_out, disable_progbar)
+    check_count("annealing_steps", annealing_steps, 0)
     check_batch_arguments(batch_size, "shuffled", batch_plate, None)
     started = time.perf_counter()
     args = tuple(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)
@@ -58,39 +70,54 @@ def warm_start(
     seed = next_key(None, None).key.seed
     keys = [ChainKey(seed, chain) for chain in range(num_chains)]
     with poutine.block(), pyro.validation_enabled(False):
-        with seeded(int(generator(keys[0], Stream.MODEL, 0).integers(2**63 - 1))), torch.no_grad():
+        with seeded(_seed(keys[0], Stream.MODEL, 0)), torch.no_grad():
             sites = checked_sites(bound)
             rows = split_rows(bound, sites, batch_size, batch_plate, held_out, keys[0])
         first = rows.batch(0)
         single = ModelDensity(bound, sites, rows.plan)
-        density = JointDensity(single)
+        joint = JointDensity(single)
         plate = rows.plan.plate
-        starts = torch.stack(
-            [random_start(bound, sites, density, plate, first, key) for key in keys]
-        )
+        starts = torch.stack([random_start(bound, sites, joint, plate, first, key) for key in keys])
+        stated = stated_densities(bound, sites, rows.plan, joint, starts, first)
         gradients = find_gradients(single, starts, first)
         names = gradients.sites
         from_prior = tuple(name for name in sites.constrain if name not in names)
         if from_prior:
             _warn_of_prior(from_prior)
+        is_fitted = _is_of(sites.layout, names)
         with progress_bar(
-            num_chains * steps if names else 0, not disable_progbar, desc="Fit", unit="step"
+            num_chains * (steps + annealing_steps) if names else 0,
+            not disable_progbar,
+            desc="Fit",
+            unit="step",
         ) as bar:
             fit = descend(
-                density,
-                _held_out(bound, sites, rows),
+                joint if stated is None else stated.density,
+                _held_out(bound, sites, rows, stated),
                 rows,
                 starts,
-                _is_of(sites.layout, names),
+                is_fitted,
                 steps if names else 0,
                 learning_rate,
                 bar.update,
             )
-    values = sites.layout.unflatten(fit.positions if num_chains > 1 else fit.positions[0])
+            annealed = None
+            if annealing_steps and names:
+                annealed = anneal(
+                    _full_density(bound, sites, rows, starts),
+                    fit.positions,
+                    is_fitted,
+                    annealing_steps,
+                    torch.Generator().manual_seed(_seed(keys[0], Stream.FIT, 2)),
+                    bar.update,
+                )
+    found = fit.positions if annealed is None else annealed.positions
+    values = sites.layout.unflatten(found if num_chains > 1 else found[0])
+    is_joint = stated is not None or joint.joins_chains
     report = FitReport(
         method=(
             f"AdamW of {num_chains} chain{'s' * (num_chains > 1)}, "
-            + ("all in one run" if density.joins_chains else "one run of the model each")
+            + ("all in one run" if is_joint else "one run of the model each")
             + (", straight-through gradients of steps" if gradients.replaced else "")
         ),
         seconds=time.perf_counter() - started,
@@ -101,14 +128,44 @@ def warm_start(
         num_held_out=rows.num_held_out,
         from_prior=from_prior,
         num_setbacks=fit.num_setbacks,
+        annealing=annealed,
     )
     return WarmStart({name: value.clone() for name, value in values.items()}, report)
 
 
-def _held_out(bound: BoundModel, sites: ModelSites, rows: Rows) -> JointDensity | None:
+def _seed(key: ChainKey, stream: Stream, number: int) -> int:
+    return int(generator(key, stream, number).integers(2**63 - 1))
+
+
+def _full_density(
+    bound: BoundModel, sites: ModelSites, rows: Rows, starts: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """Return the log density on all rows, of several chains.
+
+    Raises:
+        ValueError: If the model takes its own number of rows.
+    """
+    plate = sites.plates.get(rows.plan.plate or "")
+    if plate is not None and plate.is_subsampled:
+        raise ValueError(
+            "annealing_steps must be 0 for a model that takes some of its rows at a time, since "
+            f"they see all: plate {plate.name!r} takes {plate.num_rows} of {plate.size}"
+        )
+    plan = make_plan(sites, None, "shuffled", rows.plan.plate, None)
+    joint = JointDensity(ModelDensity(bound, sites, plan))
+    stated = stated_densities(bound, sites, plan, joint, starts, None)
+    density = joint if stated is None else stated.density
+    return lambda positions: density(positions, None)
+
+
+def _held_out(
+    bound: BoundModel, sites: ModelSites, rows: Rows, stated: StatedDensities | None
+) -> Density | None:
     """Return what sums the log likelihood of a piece of the held-out rows."""
     if not rows.held_out:
         return None
+    if stated is not None:
+        return stated.log_likelihood
     piece = rows.held_out[0]
     plan = BatchPlan(rows.plan.plate, rows.plan.num_rows, len(piece), "shuffled", 1.0)
     with PlateRows(plan.plate, piece), torch.no_grad():
