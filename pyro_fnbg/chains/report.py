@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyro_fnbg.chains.batch_noise import measure_batch_noise
 from pyro_fnbg.chains.statistics import DrawStatistics, means_by_label
 from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.core.moves.conjugate import Conjugate
 from pyro_fnbg.core.moves.walk import Walk
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
@@ -155,6 +156,13 @@ def _in_words(report: ChainReport) -> Iterator[tuple[str, Any]]:
     for name, values in report.learnt.items():
         known = {block: v for block, v in by_block(values).items() if v == v}
         yield f"{name} by block", known
+    drawn = [
+        block
+        for block, move in zip(report.blocks, report.moves, strict=True)
+        if move == Conjugate.name
+    ]
+    if drawn:
+        yield "blocks drawn from their conditionals", drawn
     counts = by_block(report.non_finite)
     yield "non-finite candidates", {name: count for name, count in counts.items() if count}
     yield "batch size", report.plan.batch_size

@@ -11,6 +11,7 @@ import torch
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.core.priors import Family
 from pyro_fnbg.engines.network import NotFeedforward, read_network
+from pyro_fnbg.engines.prior_terms import PriorTerms
 from pyro_fnbg.networks.likelihoods import Likelihood
 from support.engines import FAST, assert_as_trace, assert_decides_both_ways, make_inputs, start
 
@@ -164,20 +165,23 @@ def test_priors_of_other_families():
     numbers = [Family.LAPLACE] * 6 + [Family.STUDENT] * 4 + [Family.NORMAL]
     assert net.priors.families.tolist() == numbers
     assert net.priors.degrees_of_freedom.tolist() == [1.0] * 6 + [3.0, 0.5, 4.0, 4.0, 1.0]
+    assert torch.isfinite(net.priors.normal.scales).tolist() == [False] * 10 + [True]
     position = torch.randn(5, 11)
+    pieces = position.split([6, 2, 2, 1], -1)
     expected = torch.cat(
         [
             prior(name, shape).base_dist.log_prob(values.view(5, *shape)).flatten(1)
-            for (name, shape), values in zip(
-                Small.shapes.items(), position.split([6, 2, 2, 1], -1), strict=True
-            )
+            for (name, shape), values in zip(Small.shapes.items(), pieces, strict=True)
         ],
         -1,
     )
-    found = net.priors.log_normalizers + net.priors.log_shapes(position)
+    found = PriorTerms(net.priors, position.device)(position)
     assert found.dtype == torch.float64
     torch.testing.assert_close(found.float(), expected)
-    assert torch.isfinite(net.priors.normal.scales).tolist() == [False] * 10 + [True]
+    some = torch.tensor([9, 0, 7])
+    torch.testing.assert_close(
+        PriorTerms(net.priors, position.device, some)(position), found[:, some]
+    )
 
 
 def test_layers_without_biases():

@@ -590,7 +590,7 @@ def test_refused_parameters(change, message):
         ({"prior_scale": 0.0}, "prior_scale must be a positive finite number"),
         (
             {"prior_scale": [1.0]},
-            "prior_scale must be a positive finite number or 'fan_in', or 2, one per",
+            "prior_scale must be a positive finite number, 'fan_in' or a ScalePrior, or 2, one",
         ),
         ({"prior_scale": [1.0, -1.0]}, "got [1.0, -1.0]"),
         ({"prior_scale": NAN}, "got nan"),

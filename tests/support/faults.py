@@ -259,19 +259,21 @@ def assert_passes(fault: Fault, run: FaultRun) -> None:
     assert not run.failures, f"{run.failures}: {context}"
 
 
-_PROPOSE = """    def propose(state: BatchState, block: int) -> Proposal[BatchState]:
-        index = blocks[block]
-        candidate = density(state.position.index_add(-1, index, increment[..., index]))
+_PROPOSE = """    def propose(
+        state: BatchState, block: int, values: Tensor | None = None
+    ) -> Proposal[BatchState]:
+        candidate = density(displaced(state.position, blocks[block], increment, values))
 """
 _PROPOSE_STALE = """    stale: list[Tensor] = []
 
-    def propose(state: BatchState, block: int) -> Proposal[BatchState]:
-        index = blocks[block]
+    def propose(
+        state: BatchState, block: int, values: Tensor | None = None
+    ) -> Proposal[BatchState]:
         if block == 0:
             stale[:] = [state.position]
-        stale.append(stale[-1].index_add(-1, index, increment[..., index]))
+        stale.append(displaced(stale[-1], blocks[block], increment, values))
         candidate = BatchState(
-            state.position.index_add(-1, index, increment[..., index]),
+            displaced(state.position, blocks[block], increment, values),
             density(stale[-1]).log_terms,
         )
 """
@@ -280,7 +282,7 @@ _ACCEPT = """    if accepted:
             position[net.coordinates[c]] = work.candidate[c]
         if is_one_node:
             accept_node(net, work, block, count)
-        else:
+        elif is_seen:
             accept_nodes(net, work, block)
 """
 _ACCEPT_ALL_NODES = """    if is_one_node:
@@ -288,7 +290,7 @@ _ACCEPT_ALL_NODES = """    if is_one_node:
     if accepted:
         for c in coordinates:
             position[net.coordinates[c]] = work.candidate[c]
-        if not is_one_node:
+        if not is_one_node and is_seen:
             accept_nodes(net, work, block)
 """
 _ACCEPT_ALL_POSITIONS = """    for c in coordinates:
@@ -296,7 +298,7 @@ _ACCEPT_ALL_POSITIONS = """    for c in coordinates:
     if accepted:
         if is_one_node:
             accept_node(net, work, block, count)
-        else:
+        elif is_seen:
             accept_nodes(net, work, block)
 """
 
@@ -376,16 +378,16 @@ def _in_fused(mistake: str, module: str, old: str, new: str, case: str) -> Fault
 _GENERAL = [
     Fault(
         name="laplace-squared-feedforward",
-        module="pyro_fnbg.core.priors",
-        old="torch.where(is_laplace, -errors.abs(), shapes)",
-        new="torch.where(is_laplace, -errors.square(), shapes)",
+        module="pyro_fnbg.engines.prior_terms",
+        old="torch.where(self._is_laplace, -errors.abs(), terms)",
+        new="torch.where(self._is_laplace, -errors.square(), terms)",
         killed_by=_SWEEPS.format("feedforward", "laplace"),
     ),
     Fault(
         name="degrees-of-freedom-off-by-one-feedforward",
-        module="pyro_fnbg.core.priors",
-        old="-0.5 * (degrees + 1)",
-        new="-0.5 * degrees",
+        module="pyro_fnbg.engines.prior_terms",
+        old="-0.5 * (self._degrees + 1)",
+        new="-0.5 * self._degrees",
         killed_by=_SWEEPS.format("feedforward", "student"),
     ),
     Fault(
@@ -394,6 +396,51 @@ _GENERAL = [
         old="half.lgamma() - (half + 0.5).lgamma()",
         new="half.lgamma() + (half + 0.5).lgamma()",
         killed_by="tests/engines/test_network.py::test_priors_of_other_families",
+    ),
+    Fault(
+        name="upper-tail-of-gammas-by-the-lower",
+        module="pyro_fnbg.core.moves.conjugate",
+        old="gammainccinv(shapes, tail)",
+        new="gammaincinv(shapes, tail)",
+        killed_by="tests/core/test_conjugate.py::"
+        "test_noise_is_the_quantile_of_a_gamma_distribution_in_both_tails[7.3]",
+    ),
+    Fault(
+        name="sum-of-squares-not-halved",
+        module="pyro_fnbg.core.moves.conjugate",
+        old="0.5 * sums.index_add",
+        new="sums.index_add",
+        killed_by="tests/core/test_conjugate.py::test_draw_is_of_the_conditional_by_hand",
+    ),
+    Fault(
+        name="number-of-parameters-not-halved",
+        module="pyro_fnbg.core.priors",
+        old="counts / 2 - forms",
+        new="counts - forms",
+        killed_by="tests/exactness/test_sampled_scales.py::"
+        "test_posterior_of_a_regression[drawn variance-fused]",
+    ),
+    Fault(
+        name="variance-taken-for-a-scale",
+        module="pyro_fnbg.model.priors",
+        old="_replace(scale_power=power)",
+        new="_replace(scale_power=1.0)",
+        killed_by="tests/model/test_priors.py::test_scales_and_variances_are_told_apart",
+    ),
+    Fault(
+        name="conditionals-not-compared",
+        module="pyro_fnbg.engines.choice",
+        old="    _check_conditionals(problem, at)\n",
+        new="",
+        killed_by="tests/model/test_priors.py::"
+        "test_a_variance_that_the_likelihood_sees_is_not_drawn_from_its_prior_alone[trace]",
+    ),
+    Fault(
+        name="scale-of-a-prior-dropped-feedforward",
+        module="pyro_fnbg.engines.prior_terms",
+        old="terms - log_scales",
+        new="terms - 0.0",
+        killed_by=_SWEEPS.format("feedforward", "scales"),
     ),
     Fault(
         name="fan-out-for-fan-in",
@@ -585,17 +632,17 @@ _IN_CORE = [
     *_in_core(
         "no-revert",
         "step",
-        "_select(accepted, proposal.candidate, state)",
-        "proposal.candidate",
+        "_select(accepted, candidate, state)",
+        "candidate",
         _NO_TRACE,
         _BIT_BY_BIT,
     ),
     *_in_core(
         "stale-proposal",
         "moves.base",
-        "return block_step(state, propose(state, block), log_u, log_correction)",
+        "return block_step(state, propose(state, block), log_u, known.correction_of(block))",
         "self.last = propose(self.last.candidate if block else state, block)\n"
-        "        return block_step(state, self.last, log_u, log_correction)",
+        "        return block_step(state, self.last, log_u, known.correction_of(block))",
         _REVERSIBLE,
         _BIT_BY_BIT,
     ),
@@ -755,15 +802,21 @@ _IN_FEEDFORWARD = [
     ),
     _in_feedforward(
         "prior-scaled-with-the-likelihood",
-        "self._log_normalizers + self._priors.log_shapes(position)",
-        "(self._log_normalizers + self._priors.log_shapes(position)) * self._network.factor",
+        "terms = self._prior_terms(position)",
+        "terms = self._prior_terms(position) * self._network.factor",
         "scale",
     ),
     _in_feedforward(
         "prior-dropped",
-        "torch.cat([log_prior, candidate.log_lik], -1)",
-        "torch.cat([current_log_prior, candidate.log_lik], -1)",
+        "torch.cat([after, candidate.log_lik], -1)",
+        "torch.cat([before, candidate.log_lik], -1)",
         "deep",
+    ),
+    _in_feedforward(
+        "stale-scale-of-priors",
+        "if values is None and block not in self._shared_priors:",
+        "if values is None:",
+        "scales",
     ),
     _in_feedforward("jacobian-dropped", " + jacobian.double()", "", "scale"),
     _in_feedforward(
@@ -884,6 +937,22 @@ _IN_FUSED = [
         "score: float = 0.0 * error",
         "deep",
     ),
+    _in_fused("scale-of-a-prior-dropped", "compiled", "score - log_scale", "score - 0.0", "scales"),
+    _in_fused(
+        "stale-scale-of-priors",
+        "compiled",
+        "is_shared = net.term_starts[block] < ",
+        "is_shared = net.term_starts[block] < 0 * ",
+        "scales",
+    ),
+    _in_fused("sum-of-squares-not-halved", "compiled", "0.5 * squares", "squares", "variances"),
+    _in_fused(
+        "gamma-for-its-inverse",
+        "moves",
+        "= move.minus_log_gammas",
+        "= -move.minus_log_gammas",
+        "variances",
+    ),
     _in_fused(
         "laplace-squared", "compiled", "score = -rate * abs(error)", "score *= rate", "laplace"
     ),
@@ -895,7 +964,14 @@ _IN_FUSED = [
         "student",
     ),
     _in_fused("prior-mean-dropped", "compiled", "value - net.prior_locs[at]", "value", "layers"),
-    _in_fused("jacobian-dropped", "memory", "c[0] = 1.0  # the Jacobian", "c[0] = 0.0", "scale"),
+    Fault(
+        "jacobian-dropped-fused",
+        "pyro_fnbg.model.positive",
+        "c[..., 0] = 1.0  # the Jacobian",
+        "c[..., 0] = 0.0",
+        _SWEEPS.format("fused", "scale"),
+        "fused",
+    ),
     _in_fused("noise-shared-between-chains", "engine", "z[chain]", "z[0]", "deep"),
     _in_fused(
         "tuning-away-from-the-target",
@@ -975,8 +1051,8 @@ _IN_PCN = [
     _in_fused(
         "pcn-lets-the-prior-decide-too",
         "compiled",
-        "if not is_pcn:",
-        "if net.block_layers[block] >= 0:",
+        "if not (moves.is_pcn[block] or is_shared):",
+        "if not is_shared:",
         _JUDGED.format("fused"),
     ),
     Fault(
