@@ -356,7 +356,8 @@ class FNBG(MCMCKernel):
         deviation of the log ratio across batches, and the share of decisions that another batch
         would reverse, both judged from the last position.
 
-        Warns of blocks that hardly moved, and of those that nothing bounds.
+        Warns of blocks that hardly moved, of those that nothing bounds, and of those whose
+        acceptance left what tuning aimed at.
         """
         found = self._report()
         warn_of_blocks([found])

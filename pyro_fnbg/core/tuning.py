@@ -4,8 +4,9 @@ Each block's log scale follows a stochastic approximation that raises it when ca
 accepted too often and lowers it when too rarely. An adapting chain is not a Markov chain, so the
 scales are frozen after warmup and only the draws that follow are kept.
 
-Reference: Andrieu and Thoms (2008), "A tutorial on adaptive MCMC", the scale recursion of
-Algorithm 4.
+References: Andrieu and Thoms (2008), "A tutorial on adaptive MCMC", the scale recursion of
+Algorithm 4; Robbins and Monro (1951), "A stochastic approximation method", for gains that end as
+a constant over the number of the step.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from pyro_fnbg.core.blocks import Partition
 
 __all__ = ["adapt", "gains", "initial_scales", "target_accept_probs"]
 
-# Gains t**-GAIN_DECAY sum to infinity (a scale can travel any distance) and their squares do not
-# (it settles), as the theory asks of an exponent in (0.5, 1]
-GAIN_DECAY = 0.6
+# Gains sum to infinity (a scale can travel any distance) and their squares do not (it settles), as
+# the theory asks. Those of t**-GAIN_DECAY travel fast, but still follow the last thousand sweeps
+# after ten thousand, while a network's chain takes many thousands to see how wide its posterior is
+# elsewhere. So from sweep 1,024 on it is SETTLING / t: a scale then fits the mean acceptance over
+# the last part of the warmup, half of it or so, however long that is
+GAIN_DECAY, SETTLING = 0.6, 16.0
 
 # Tuning starts at this share of the scale that would suit the prior. Steps of the prior's size
 # throw a network's nodes to where the data do not reach them; there a wide scale is learnt that the
@@ -98,14 +102,21 @@ def _variances(draws: Tensor) -> Tensor:
 
 
 def gains(first: int, count: int) -> Tensor:
-    """Return the gain after each of ``count`` sweeps of the warmup, of which ``first`` are over.
+    r"""Return the gain after each of ``count`` sweeps of the warmup, of which ``first`` are over.
+
+    After sweep t it is the smaller of t\ :sup:`-0.6` and 16 / t, which cross at t = 1,024. Where
+    the acceptance probability falls by b with every unit of the log scale, sweep t then counts by
+    (t / n)\ :sup:`16 b` at sweep n. For blocks of networks b is about a quarter: what the first
+    half of a long warmup led to counts by a sixteenth at its end.
 
     Example:
         >>> gains(first=0, count=2)
         tensor([1.0000, 0.6598], dtype=torch.float64)
+        >>> gains(first=9_999, count=1)
+        tensor([0.0016], dtype=torch.float64)
     """
     numbers = np.arange(first + 1, first + count + 1, dtype=np.float64)
-    return torch.from_numpy(numbers**-GAIN_DECAY)
+    return torch.from_numpy(np.minimum(numbers**-GAIN_DECAY, SETTLING / numbers))
 
 
 def adapt(scales: Tensor, accept_probs: Tensor, targets: Tensor, gain: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -232,3 +233,63 @@ def test_a_block_that_accepts_all_after_tuning_is_warned_of(rate, tuned_sweeps, 
     if warns:
         assert "1 of 3 blocks accepted every candidate in 100 sweeps" in texts[0]
         assert "['b'] among them" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("rates", "is_off"),
+    [
+        ([0.221, 0.44, 0.719], []),
+        ([0.219, 0.44, 0.719], ["a"]),
+        ([0.221, 0.44, 0.721], ["c"]),
+        ([0.44, 0.721, 0.1], ["b", "c"]),
+    ],
+)
+def test_rates_half_way_from_the_aim_to_nothing_or_all_are_off_it(rates, is_off):
+    one = told(rates, 5000, tuned_sweeps=50)
+    assert [name for name, off in zip("abc", one.is_off_its_aim, strict=True) if off] == is_off
+    texts = warned(one)
+    assert len(texts) == bool(is_off)
+    for text in texts:
+        assert (
+            f"{len(is_off)} of 3 blocks accepted far from what tuning aimed at, over 5000" in text
+        )
+        assert "tuned in 50 sweeps, do not fit where the chain went afterwards" in text
+
+
+@pytest.mark.parametrize(("sweeps", "tuned_sweeps"), [(4999, 50), (5000, 0)])
+def test_short_runs_and_scales_that_were_given_are_not_held_against_an_aim(sweeps, tuned_sweeps):
+    assert not warned(told([0.1, 0.9, 0.1], sweeps, tuned_sweeps=tuned_sweeps))
+
+
+def test_a_block_without_an_aim_is_not_off_it():
+    one = told([0.1, 0.9, 0.95], 5000, tuned_sweeps=50)
+    none = replace(one, target_rates=np.full(3, np.nan))
+    assert not none.is_off_its_aim.any()
+    # A move that leaves the prior as it is may accept much, where the data say little of a block
+    other = replace(one, moves=["walk", "walk", "pcn"])
+    assert other.is_off_its_aim.tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(("num_off", "warns"), [(3, False), (4, True)])
+def test_a_run_is_warned_of_where_more_than_one_in_ten_of_its_blocks_are_off(num_off, warns):
+    """Three of thirty may be, and the worst are named, with their chains."""
+    chains = [
+        told([0.2 - 0.01 * chain if chain < num_off else 0.4, 0.4, 0.4], 5000, chain, 10)
+        if chain != 1
+        else told([0.4, 0.8, 0.4], 5000, chain, 10)
+        for chain in range(10)
+    ]
+    for number, one in enumerate(chains):
+        chains[number] = replace(one, tuned_sweeps=300)
+    texts = warned(*chains)
+    assert len(texts) == warns
+    if warns:
+        assert texts[0].startswith("4 of 30 blocks of 10 chains accepted far from")
+        assert "a (17.0% for 44% in chain 3), a (18.0% for 44% in chain 2), a (20.0%" in texts[0]
+        assert "b (80.0% for 44% in chain 1); their scales, tuned in 300" in texts[0]
+
+
+def test_blocks_that_hardly_moved_or_accepted_all_are_warned_of_as_such_alone():
+    texts = warned(told([0.001, 0.44, 1.0], 5000, tuned_sweeps=300))
+    assert ["hardly moved" in text for text in texts] == [True, False]
+    assert "accepted every candidate" in texts[1]

@@ -46,6 +46,15 @@ def test_gains_decay_with_the_number_of_the_sweep():
     assert torch.equal(gains(2, 3), found[2:5])
 
 
+def test_gains_end_as_a_constant_over_the_number_of_the_sweep():
+    found = gains(first=0, count=5000)
+    numbers = torch.arange(1, 5001).double()
+    assert torch.allclose(found[:1024], numbers[:1024] ** -0.6, rtol=1e-15, atol=0)
+    assert torch.allclose(found[1023:], 16 / numbers[1023:], rtol=1e-15, atol=0)
+    for first, count in ((0, 1024), (1000, 100), (4999, 1)):
+        assert torch.equal(gains(first, count), found[first : first + count])
+
+
 def test_adapt_is_the_recursion_of_the_source():
     targets = torch.tensor([0.44, 0.30], dtype=torch.float64)
     scales, expected = torch.ones(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
@@ -59,6 +68,29 @@ def test_adapt_is_the_recursion_of_the_source():
 def test_adapt_leaves_the_scales_alone_without_gain():
     scales = torch.rand(5, dtype=torch.float64)
     assert torch.equal(adapt(scales, torch.rand(5), torch.rand(5), torch.tensor(0.0)), scales)
+
+
+def test_a_scale_settles_where_the_mean_acceptance_over_slow_changes_is_its_aim():
+    """As in a chain that stays for long where one scale fits, and then where another does.
+
+    Known: in turn for 1,000 sweeps, log steps of -1.5 and 1.5 would fit. The root of the mean of
+    both curves is what a scale must settle at, wherever the last turn was.
+    """
+    target = torch.tensor([0.44], dtype=torch.float64)
+
+    def mean(scale, place):
+        return 2 / math.pi * torch.atan(2 / (scale * math.exp(place)))
+
+    ends = []
+    for sweeps in (40_000, 41_000):
+        scale = torch.tensor([0.1], dtype=torch.float64)
+        for number, gain in enumerate(gains(0, sweeps)):
+            place = 1.5 if number // 1000 % 2 else -1.5
+            scale = adapt(scale, mean(scale, place), target, gain)
+        ends.append(float((mean(scale, 1.5) + mean(scale, -1.5)) / 2))
+    # In a turn the log scale goes to and fro by 1,000 x 16 / 40,000 times the 0.3 by which the
+    # acceptance differs from its aim; the curve falls by 1 / pi a unit at most
+    assert all(abs(end - 0.44) < 0.5 * 0.4 * 0.3 / math.pi for end in ends), ends
 
 
 def test_adapt_finds_the_root_of_a_known_curve():

@@ -588,6 +588,22 @@ _IN_DRIVER = [
         "tests/engines/test_base.py::test_a_chain_goes_on_from_the_last_sweep",
     ),
     Fault(
+        "scales-that-do-not-settle",
+        "pyro_fnbg.core.tuning",
+        "np.minimum(numbers**-GAIN_DECAY, SETTLING / numbers)",
+        "numbers**-GAIN_DECAY",
+        "tests/core/test_tuning.py::"
+        "test_a_scale_settles_where_the_mean_acceptance_over_slow_changes_is_its_aim",
+    ),
+    Fault(
+        "rates-far-above-their-aim-are-not-off-it",
+        "pyro_fnbg.chains.report",
+        "(rates > (1 + aims) / 2)",
+        "(rates > 1 + aims / 2)",
+        "tests/chains/test_report.py::"
+        "test_rates_half_way_from_the_aim_to_nothing_or_all_are_off_it[rates2-is_off2]",
+    ),
+    Fault(
         "tuning-begins-anew-with-every-call",
         "pyro_fnbg.engines.base",
         "gains(first, count) if first",
