@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 from benchmarks.uci import __main__ as command
-from benchmarks.uci import fits, rows, scoring, sets
+from benchmarks.uci import baselines, fits, rows, scoring, sets
 from benchmarks.uci.exchange import (
     Outcome,
     Task,
@@ -173,7 +173,8 @@ def test_pace_is_that_of_the_sweeps_without_set_up(monkeypatch):
     assert 0.01 * sweeps_run[-1] > 2.0
 
 
-def test_linear_model_and_trees_have_an_error_of_rows_that_they_did_not_see():
+def test_linear_model_and_trees_have_an_error_of_rows_that_they_did_not_see(monkeypatch):
+    monkeypatch.setattr(baselines, "GRID", {"max_iter": [2, 40], "min_samples_leaf": [5]})
     generator = np.random.default_rng(0)
     x = generator.standard_normal((120, 3))
     y = x[:, 0] + generator.normal(0, 0.5, 120)
@@ -182,7 +183,8 @@ def test_linear_model_and_trees_have_an_error_of_rows_that_they_did_not_see():
         outcome = fits.METHODS[method](task)
         assert outcome.means.shape == outcome.scales.shape == (1, 1, 7)
         assert len(np.unique(outcome.scales)) == 1
-        assert 0.4 < outcome.scales[0, 0, 0] < 1
+        # The noise has 0.5, and trees fit that too: to rows that they see the error is less
+        assert 0.45 < outcome.scales[0, 0, 0] < 1
         assert outcome.about["core_seconds"] > 0
     labels = replace(task, y_train=(y > 0).astype(int), about=task.about | {"num_classes": 2})
     for method in ("linear", "boosting"):
@@ -272,7 +274,11 @@ def test_budget_is_the_time_of_the_peer(options):
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"status": "done", "about": {"core_seconds": 12.5}}), "utf-8")
     assert rows._budget("digits", 1, options) == 12.5
-    assert rows._budget("digits", 1, replace(options, budget_seconds=3.0)) == 3.0
+    asked = replace(options, budget_seconds=3.0)
+    assert rows._budget("digits", 1, asked) == 3.0
+    # It is among the settings of those that have one
+    assert rows._settings("warm", asked)["budget_seconds"] == 3.0
+    assert "budget_seconds" not in rows._settings("warm", options) | rows._settings("bde", asked)
 
 
 def test_every_method_has_settings_and_a_program():

@@ -83,7 +83,7 @@ def run_row(name: str, seed: int, method: str, options: Options) -> dict[str, An
         "seed": seed,
         "method": method,
         "plan": options.plan.name,
-        "settings": options.plan.of(method),
+        "settings": _settings(method, options),
         "date": date.today().isoformat(),
     }
     try:
@@ -145,7 +145,7 @@ def _fit(rows: Split, name: str, seed: int, method: str, options: Options, targe
         "method": method,
         "num_classes": rows.num_classes,
         "seed": seed,
-        "settings": options.plan.of(method),
+        "settings": _settings(method, options),
     }
     if method in BUDGETED:
         about["budget_seconds"] = _budget(name, seed, options)
@@ -165,6 +165,14 @@ def _fit(rows: Split, name: str, seed: int, method: str, options: Options, targe
         lines = target.with_suffix(".log").read_text("utf-8").strip().splitlines()
         raise RuntimeError(f"exit code {done.returncode}: {lines[-1] if lines else 'no output'}")
     target.with_suffix(".log").unlink()
+
+
+def _settings(method: str, options: Options) -> dict[str, Any]:
+    """Return what the plan says of a method, with the budget if one was asked for."""
+    found = options.plan.of(method)
+    if method in BUDGETED and options.budget_seconds is not None:
+        found["budget_seconds"] = options.budget_seconds
+    return found
 
 
 def _budget(name: str, seed: int, options: Options) -> float:
