@@ -42,13 +42,9 @@ def normal_of(outputs: Any) -> tuple[Any, Any]:
     return outputs[..., 0], jax.nn.softplus(outputs[..., 1]) + LEAST_SCALE
 
 
-def fit(task: Task) -> Outcome:
-    """Run one chain after the other, all of them if there is time.
-
-    A chain that has begun is not stopped, so the time can be longer than the limit.
-    """
-    plan = task.about["settings"]
-    nuts, widths = plan["nuts"], task.widths
+def model_of(task: Task) -> Any:
+    """Return the network as a model."""
+    widths = task.widths
     num_layers = len(widths) - 1
 
     def model(x: Any, y: Any) -> None:
@@ -65,11 +61,22 @@ def fit(task: Task) -> Outcome:
             response = dist.Normal(*normal_of(outputs))
         numpyro.sample("obs", response, obs=y)
 
+    return model
+
+
+def fit(task: Task) -> Outcome:
+    """Run one chain after the other, all of them if there is time.
+
+    A chain that has begun is not stopped, so the time can be longer than the limit.
+    """
+    plan = task.about["settings"]
+    nuts = plan["nuts"]
+    num_layers = len(task.widths) - 1
     x = jnp.asarray(task.x_train, jnp.float32)
     y = jnp.asarray(task.y_train, jnp.int32 if task.num_classes else jnp.float32)
     thin = max(1, nuts["num_samples"] // plan["num_draws"])
     mcmc = MCMC(
-        NUTS(model, max_tree_depth=nuts["max_tree_depth"], init_strategy=init_to_sample),
+        NUTS(model_of(task), max_tree_depth=nuts["max_tree_depth"], init_strategy=init_to_sample),
         num_warmup=nuts["num_warmup"],
         num_samples=nuts["num_samples"],
         thinning=thin,
