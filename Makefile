@@ -18,8 +18,15 @@ TESTS_ARVIZ1 := $(addprefix tests/,results/test_export.py results/test_pointwise
 
 # Benchmarks need packages that nothing else here does
 VENV_BENCH := .venv-bench
-# A folder that holds MNIST/raw, for make bench and make bench-full; random numbers without it
+# A folder that holds MNIST/raw, for make bench and make bench-full; random numbers without it. For
+# make bench-uci, one that holds airfoil.data and so on
 DATA ?=
+
+# What make bench-uci compares with; one pins old packages, and neither is imported here
+VENV_PEERS := .venv-peers
+PEERS := sklearn-contrib-bde==1.0.2 numpyro==0.22.0
+# Further arguments: make bench-uci DATA=FOLDER UCI="--sets airfoil --seeds 0"
+UCI ?=
 
 export MPLBACKEND := Agg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -27,8 +34,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 check test test-all test-exactness test-arviz1 frozen: export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test test-all test-exactness test-arviz1 frozen bench bench-full demo docs \
-	clean
+.PHONY: help install check test test-all test-exactness test-arviz1 frozen bench bench-full \
+	bench-uci demo docs clean
 
 help:
 	@echo "make install      build .venv with the package and its developer tools"
@@ -42,6 +49,8 @@ help:
 	@echo "make bench        time everything in minutes; the JSON goes to bench-output/, the tables to"
 	@echo "                  docs/benchmarks.md; DATA=FOLDER times on MNIST, not on random numbers"
 	@echo "make bench-full   the same at length, which takes up to an hour"
+	@echo "make bench-uci    score chains beside other methods on the sets in DATA=FOLDER; takes hours, and"
+	@echo "                  goes on where it was; the tables go to docs/uci.md"
 	@echo "make demo         run examples/demo.py; its output goes to demo-output/"
 	@echo "make docs         build the documentation into docs/_build/html; warnings are errors"
 	@echo "make clean        remove .venv, caches and output"
@@ -114,6 +123,14 @@ bench bench-full:
 		--benchmark-json=bench-output/$@.json --benchmark-quiet
 	PYTHONPATH=tests $(VENV_BENCH)/bin/python -m benchmarks.report bench-output/$@.json docs/benchmarks.md
 
+bench-uci: $(STAMP) $(VENV_PEERS)/.installed
+	PYTHONPATH=tests $(PY) -m benchmarks.uci --data "$(DATA)" --peer $(VENV_PEERS)/bin/python $(UCI)
+
+$(VENV_PEERS)/.installed:
+	"$(PYTHON)" -m venv --clear $(VENV_PEERS)
+	$(VENV_PEERS)/bin/python -m pip install -qq $(PEERS)
+	@touch $@
+
 demo: $(STAMP)
 	$(PY) examples/demo.py
 
@@ -123,6 +140,7 @@ docs: $(STAMP)
 	@echo "The pages are in docs/_build/html; begin with index.html."
 
 clean:
-	rm -rf $(VENV) $(VENV_ARVIZ1) $(VENV_BENCH) demo-output bench-output build dist docs/_build *.egg-info
+	rm -rf $(VENV) $(VENV_ARVIZ1) $(VENV_BENCH) $(VENV_PEERS)
+	rm -rf demo-output bench-output build dist docs/_build *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find pyro_fnbg tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,1 @@
+"""Regression and classification sets that are in common use: our chains beside other methods."""
