@@ -26,6 +26,7 @@ from pyro_fnbg.core.step import Proposal, accept_prob, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.network import Network
 from pyro_fnbg.engines.places import Node, first_layer_groups, group_products, locate
+from pyro_fnbg.networks.counts import poisson_log_probs
 from pyro_fnbg.networks.statement import ACTIVATIONS
 
 __all__ = ["FeedforwardEngine", "NetworkState"]
@@ -226,13 +227,20 @@ class FeedforwardEngine(Engine):
         elif likelihood.name == "categorical":
             chosen = outputs.gather(1, labels.expand(len(outputs), -1, -1))
             terms = chosen - outputs.logsumexp(1, keepdim=True)
+        elif likelihood.name == "poisson":
+            counts, logs, at_best = labels.split([outputs.shape[1], outputs.shape[1], 1], 1)
+            terms = poisson_log_probs(outputs, counts, logs)
+            terms = torch.cat([terms, at_best.expand(len(outputs), -1, -1)], 1)
         else:
             scale: Tensor | float = likelihood.fixed_scale
             if likelihood.has_network_scale:
                 outputs, scale = likelihood.locations_and_scales(outputs, 1)
             elif self._bijection is not None:
                 scale = self._bijection(position[:, self._network.scale_coordinate, None, None])
-            terms = Normal(outputs, scale, validate_args=False).log_prob(labels)
+            if likelihood.name == "normal":
+                terms = Normal(outputs, scale, validate_args=False).log_prob(labels)
+            else:
+                terms = likelihood.student_log_densities(outputs, scale, labels)
         return (terms * self._network.factor).double().sum(1)
 
     def _log_prior(self, position: Tensor) -> Tensor:
