@@ -19,6 +19,7 @@ from pyro_fnbg.model.priors import is_one, parameter_priors, sample_sites, state
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import ModelSites
 from pyro_fnbg.networks.architecture import Architecture
+from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import Likelihood
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
 
@@ -31,7 +32,8 @@ class NetworkData(NamedTuple):
     Attributes:
         inputs: Shape ``(rows, widths[0])``.
         labels: "bernoulli" ``(rows,)`` in the parameters' dtype, "categorical" ``(rows,)`` long,
-            "normal" ``(rows, responses)``.
+            the others ``(rows, responses)``; "poisson" with the columns of
+            ``counts.with_count_columns``.
     """
 
     inputs: Tensor
@@ -187,4 +189,7 @@ def _labels(
             f"inputs that feedforward() gives, got shape {tuple(labels.shape)}"
         )
     labels = labels.reshape((rows,) if likelihood.is_of_classes else (rows, columns))
-    return labels.long() if likelihood.name == "categorical" else labels.to(inputs.dtype)
+    if likelihood.name == "categorical":
+        return labels.long()
+    labels = labels.to(inputs.dtype)
+    return with_count_columns(labels) if likelihood.name == "poisson" else labels

@@ -9,6 +9,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg.engines.network import Network
 from pyro_fnbg.engines.prior_terms import PriorTerms
+from pyro_fnbg.networks.counts import poisson_log_probs
 from pyro_fnbg.networks.statement import ACTIVATIONS
 
 __all__ = ["NetworkDensity"]
@@ -93,13 +94,20 @@ class NetworkDensity:
         elif likelihood.name == "categorical":
             chosen = outputs.gather(1, labels.expand(len(outputs), -1, -1))
             terms = chosen - outputs.logsumexp(1, keepdim=True)
+        elif likelihood.name == "poisson":
+            counts, logs, at_best = labels.split([outputs.shape[1], outputs.shape[1], 1], 1)
+            terms = poisson_log_probs(outputs, counts, logs)
+            terms = torch.cat([terms, at_best.expand(len(outputs), -1, -1)], 1)
         else:
             scale: Tensor | float = likelihood.fixed_scale
             if likelihood.has_network_scale:
                 outputs, scale = likelihood.locations_and_scales(outputs, 1)
             elif self._bijection is not None:
                 scale = self._bijection(position[:, self._network.scale_coordinate, None, None])
-            terms = Normal(outputs, scale, validate_args=False).log_prob(labels)
+            if likelihood.name == "normal":
+                terms = Normal(outputs, scale, validate_args=False).log_prob(labels)
+            else:
+                terms = likelihood.student_log_densities(outputs, scale, labels)
         return (terms * self._network.factor).double().sum(1)
 
     def log_prior(self, position: Tensor) -> Tensor:

@@ -177,12 +177,18 @@ def _checked_likelihood(
             f"got {shown(statement.likelihood)}"
         )
     scale = _checked_scale(statement.observation_scale, shapes)
-    likelihood = Likelihood(statement.likelihood, num_outputs, scale)
-    if likelihood.has_network_scale and (likelihood.is_of_classes or num_outputs % 2):
+    degrees = as_finite(statement.degrees_of_freedom)
+    if degrees is None or degrees <= 0:
+        raise ValueError(
+            "feedforward() must give degrees_of_freedom as a positive number, got "
+            f"{shown(statement.degrees_of_freedom)}"
+        )
+    likelihood = Likelihood(statement.likelihood, num_outputs, scale, degrees)
+    if likelihood.has_network_scale and (not likelihood.has_scale or num_outputs % 2):
         raise ValueError(
             f"feedforward() gives observation_scale={FROM_NETWORK!r}, so its likelihood must be "
-            "'normal', and its last layer have a node for each mean and one for each scale; got "
-            f"{statement.likelihood!r} and {num_outputs} node(s)"
+            "'normal' or 'student', and its last layer have a node for each location and one for "
+            f"each scale; got {statement.likelihood!r} and {num_outputs} node(s)"
         )
     return likelihood
 

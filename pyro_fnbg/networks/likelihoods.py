@@ -1,7 +1,22 @@
-"""The likelihoods of networks: how many outputs each takes, which labels, and its density."""
+"""The likelihoods of networks: how many outputs each takes, which labels, and its density.
+
+Of a row with outputs v:
+
+- "bernoulli": one output, log(P(1) / P(0)). A label, 0 or 1.
+- "categorical": an output a class, P(k) = exp(v_k) / sum_j exp(v_j). A label, a class.
+- "normal": K responses y_k, independent, Normal(v_k, s_k) with standard deviations s_k.
+- "student": the same with Student's t: y_k = v_k + s_k t_k, where t_k has the density
+  Gamma((d + 1) / 2) / (Gamma(d / 2) sqrt(pi d)) (1 + t^2 / d)^(-(d + 1) / 2), d the degrees of
+  freedom. So s_k is a scale, and the standard deviation s_k sqrt(d / (d - 2)) for d > 2.
+- "poisson": K counts y_k, independent: P(y) = exp(y v_k - exp(v_k)) / y!.
+
+The scales s_k are one number, fixed or sampled; or from the network, which then has 2 K outputs:
+s_k = log(1 + exp(v_{K + k})) + `LEAST_SCALE`.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +26,29 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-__all__ = ["FROM_NETWORK", "LEAST_SCALE", "LIKELIHOODS", "Likelihood", "scales_of"]
+from pyro_fnbg.networks.counts import LogPoisson
 
-LIKELIHOODS = ("bernoulli", "categorical", "normal")
+__all__ = [
+    "DEGREES_OF_FREEDOM",
+    "FROM_NETWORK",
+    "LEAST_SCALE",
+    "LIKELIHOODS",
+    "Likelihood",
+    "scales_of",
+]
+
+LIKELIHOODS = ("bernoulli", "categorical", "normal", "student", "poisson")
 # The observation scale that the network's last outputs give, a row and a response
 FROM_NETWORK = "network"
-# The smallest standard deviation that a network can give. Without one, a network that goes through
+# Degrees of freedom of "student": the variance is finite, and tails are heavy
+DEGREES_OF_FREEDOM = 4.0
+# The smallest scale that a network can give. Without one, a network that goes through
 # a few rows exactly would have a density without bound there
 LEAST_SCALE = 1e-6
 
 
 def scales_of(outputs: Tensor) -> Tensor:
-    """Turn outputs of a network into standard deviations: log(1 + exp(output)) + `LEAST_SCALE`.
+    """Turn outputs of a network into scales: log(1 + exp(output)) + `LEAST_SCALE`.
 
     Softplus and not the exponential: outputs of deep networks are large under wide priors, those of
     "relu" above all, and exp would overflow, or make one row decide everything. Right to a few
@@ -43,12 +69,20 @@ class Likelihood:
     Attributes:
         name: One of `LIKELIHOODS`.
         num_outputs: Number of nodes of the last layer.
-        observation_scale: Of "normal": a number, the name of a latent site, or `FROM_NETWORK`.
+        observation_scale: Of "normal" and "student": a number, the name of a latent site, or
+            `FROM_NETWORK`.
+        degrees_of_freedom: Of "student".
     """
 
     name: str
     num_outputs: int
     observation_scale: float | str = 1.0
+    degrees_of_freedom: float = DEGREES_OF_FREEDOM
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether it has an observation scale."""
+        return self.name in ("normal", "student")
 
     @property
     def is_of_classes(self) -> bool:
@@ -57,7 +91,7 @@ class Likelihood:
 
     @property
     def has_network_scale(self) -> bool:
-        """Whether the outputs are those of K means and then of K standard deviations."""
+        """Whether the outputs are those of K locations and then of K scales."""
         return self.observation_scale == FROM_NETWORK
 
     @property
@@ -78,6 +112,25 @@ class Likelihood:
         """The observation scale, where it is a number; 1 where it is none."""
         return 1.0 if isinstance(self.observation_scale, str) else self.observation_scale
 
+    @property
+    def log_normalizer(self) -> float:
+        """Log density of one number at its location, for a scale of 1; 0 of labels and counts."""
+        if self.name == "normal":
+            return -0.5 * math.log(2 * math.pi)
+        if self.name == "student":
+            degrees = self.degrees_of_freedom
+            of_gammas = math.lgamma(0.5 * (degrees + 1)) - math.lgamma(0.5 * degrees)
+            return of_gammas - 0.5 * math.log(math.pi * degrees)
+        return 0.0
+
+    def student_log_densities(
+        self, locations: Tensor, scales: Tensor | float, numbers: Tensor
+    ) -> Tensor:
+        """Return the log density of each number under Student's t, as its distribution does."""
+        scales, degrees = torch.as_tensor(scales, dtype=locations.dtype), self.degrees_of_freedom
+        tails = torch.log1p(((numbers - locations) / scales).square() / degrees)
+        return self.log_normalizer - scales.log() - 0.5 * (degrees + 1) * tails
+
     def locations_and_scales(self, outputs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         """Split the outputs, along a dimension, into locations and what their scales are."""
         locations, others = outputs.split(self.num_responses, dim)
@@ -88,30 +141,38 @@ class Likelihood:
     ) -> TorchDistributionMixin:
         """Return the distribution of each row's response.
 
+        K responses are one event where K is above 1.
+
         Args:
             outputs: Shape ``(..., rows, num_outputs)``.
             scale: The observation scale, unless the network gives it: a number, or one a draw.
             validate: Whether the distribution checks its arguments and values.
         """
         checks: dict[str, Any] = {"validate_args": validate}
-        response: TorchDistributionMixin
+        response: Any
         if self.name == "bernoulli":
             response = dist.Bernoulli(logits=outputs.squeeze(-1), **checks)
-            return response
-        if self.name == "categorical":
+        elif self.name == "categorical":
             response = dist.Categorical(logits=outputs, **checks)
-            return response
-        several = self.num_responses > 1
-        if self.has_network_scale:
-            outputs, scale = self.locations_and_scales(outputs, -1)
-            scale = scale if several else scale.squeeze(-1)
-        elif isinstance(scale, Tensor):
-            if scale.dim() == outputs.dim() - 2:  # one scale per draw: make room for the rows
-                scale = scale.unsqueeze(-1)
-            scale = (scale.unsqueeze(-1) if several else scale).to(outputs)
-        locations = outputs if several else outputs.squeeze(-1)
-        response = dist.Normal(locations, scale, **checks).to_event(int(several))
-        return response
+        else:
+            several = self.num_responses > 1
+            if self.has_network_scale:
+                outputs, scale = self.locations_and_scales(outputs, -1)
+                scale = scale if several else scale.squeeze(-1)
+            elif isinstance(scale, Tensor):
+                if scale.dim() == outputs.dim() - 2:  # one scale per draw: make room for the rows
+                    scale = scale.unsqueeze(-1)
+                scale = (scale.unsqueeze(-1) if several else scale).to(outputs)
+            locations = outputs if several else outputs.squeeze(-1)
+            if self.name == "poisson":
+                response = LogPoisson(locations, **checks)
+            elif self.name == "student":
+                response = dist.StudentT(self.degrees_of_freedom, locations, scale, **checks)
+            else:
+                response = dist.Normal(locations, scale, **checks)
+            response = response.to_event(int(several))
+        found: TorchDistributionMixin = response
+        return found
 
     def check_label_shape(self, y: object, rows: int) -> None:
         """Check that labels are a tensor with one entry, or one for each output, in each row.
@@ -138,11 +199,14 @@ class Likelihood:
         Raises:
             ValueError: If they do not; names the first.
         """
-        if not self.is_of_classes:
+        if self.has_scale:
             _require(torch.isfinite(y), y, "finite numbers")
             return
         labels = y.long()
         whole = labels == (y if y.is_floating_point() else labels)  # not so for NaN and infinity
+        if self.name == "poisson":
+            _require(whole & (labels >= 0), y, "counts, whole numbers from 0 on")
+            return
         if y.dim() == 2:
             binary = whole & ((labels == 0) | (labels == 1))
             _require(binary.all(-1) & (labels.sum(-1) == 1), y, "one-hot rows")

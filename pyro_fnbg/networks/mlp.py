@@ -11,7 +11,12 @@ from torch import Tensor
 
 from pyro_fnbg.core.checks import are_checks_done, as_finite, is_count, is_list, shown
 from pyro_fnbg.networks.architecture import Architecture
-from pyro_fnbg.networks.likelihoods import FROM_NETWORK, Likelihood
+from pyro_fnbg.networks.likelihoods import (
+    DEGREES_OF_FREEDOM,
+    FROM_NETWORK,
+    LIKELIHOODS,
+    Likelihood,
+)
 from pyro_fnbg.networks.priors import NetworkPriors, Scale
 from pyro_fnbg.networks.statement import ACTIVATIONS, Activation, Feedforward
 
@@ -30,15 +35,17 @@ class BayesianMLP:
     - "bernoulli": 0 and 1, of shape (rows,) or (rows, 1).
     - "categorical": whole numbers 0 to kappa_rho - 1, (rows,) or (rows, 1); or one-hot rows,
       (rows, kappa_rho).
-    - "normal": finite numbers, (rows,) or (rows, 1) for one response, else (rows, responses).
+    - "normal" and "student": finite numbers, (rows,) or (rows, 1) for one response, else
+      (rows, responses).
+    - "poisson": whole numbers from 0 on, of the same shapes.
 
     Any real or bool dtype will do. `x` must be finite; a network that overflows gives a NaN log
     density, which a sampler can reject, and no exception. Source: the model of Papamarkou,
     "Approximate blocked Gibbs sampling for Bayesian neural networks".
 
     The arguments can be read from `widths`, `prior_scales`, `prior_locs`, `bias_prior_scales`,
-    `bias_prior_locs`, `activations` (tuples), `likelihood`, `observation_scale`, `prior` and
-    `prior_degrees_of_freedom`.
+    `bias_prior_locs`, `activations` (tuples), `likelihood`, `observation_scale`,
+    `degrees_of_freedom`, `prior` and `prior_degrees_of_freedom`.
 
     Args:
         widths: Number of nodes per layer, kappa_0 (inputs) to kappa_rho (outputs), rho >= 1.
@@ -51,14 +58,18 @@ class BayesianMLP:
             the scale 1 where theirs is no number.
         activation: "sigmoid", "tanh", "relu", "step" (1 above zero, else 0), "identity" or a
             callable (the model pickles if it does); one for all, or one per hidden layer.
-        likelihood: "bernoulli" (one logit), "categorical" (two or more logits) or "normal"
-            (regression on the outputs as means).
-        observation_scale: Standard deviation of the "normal" likelihood, in the units of `y`: a
-            number; or a scalar Pyro distribution over positive numbers, which is then sampled as
-            the latent site `obs_scale` after the layers, in the distribution's own dtype; or
-            "network", where every row has one of its own: of kappa_rho = 2 K outputs the first K
-            are the means of K responses, and the standard deviation of response k is
-            log(1 + exp(output K + k)) + 1e-6.
+        likelihood: What the outputs v of a row say of its label. One output: "bernoulli",
+            P(1) = 1 / (1 + exp(-v)). Two or more: "categorical", P(k) = exp(v_k) / sum_j exp(v_j).
+            Any number: "normal", independent numbers of means v_k and standard deviation s;
+            "student", v_k plus s times Student's t; "poisson", independent counts of rates
+            exp(v_k), P(y) = exp(y v_k - exp(v_k)) / y!.
+        observation_scale: The scale s of "normal" and "student", in the units of `y`: a number; or
+            a scalar Pyro distribution over positive numbers, which is then sampled as the latent
+            site `obs_scale` after the layers, in the distribution's own dtype; or "network", where
+            every row and response has one of its own: of kappa_rho = 2 K outputs the first K are
+            means or locations of K responses, and s_k = log(1 + exp(v_{K + k})) + 1e-6.
+        degrees_of_freedom: Of "student", a number d above 0. The standard deviation of a response
+            is s sqrt(d / (d - 2)) for d > 2, and not finite otherwise, which predictions refuse.
         prior: "normal", whose scale is the standard deviation; "laplace", with the density
             exp(-abs(w - loc) / scale) / (2 scale) and the standard deviation sqrt(2) scale; or
             "student", Student's t distribution, whose standard deviation is
@@ -92,6 +103,7 @@ class BayesianMLP:
         activation: Activation | Sequence[Activation] = "sigmoid",
         likelihood: str = "categorical",
         observation_scale: float | str | TorchDistributionMixin = 1.0,
+        degrees_of_freedom: float = DEGREES_OF_FREEDOM,
         prior: str = "normal",
         prior_degrees_of_freedom: float = 4.0,
     ) -> None:
@@ -115,6 +127,7 @@ class BayesianMLP:
         self.observation_scale = _checked_observation_scale(
             observation_scale, likelihood, self.widths[-1]
         )
+        self.degrees_of_freedom = _checked_degrees_of_freedom(degrees_of_freedom, likelihood)
         stated = self.observation_scale
         if isinstance(stated, TorchDistributionMixin):
             stated = "obs_scale"
@@ -123,7 +136,9 @@ class BayesianMLP:
             widths=self.widths,
             activations=self.activations,
             has_bias=(True,) * layers,
-            likelihood=Likelihood(self.likelihood, self.widths[-1], stated),
+            likelihood=Likelihood(
+                self.likelihood, self.widths[-1], stated, self.degrees_of_freedom
+            ),
         )
         self.parameter_shapes = self._architecture.parameter_shapes
         sampled = self._priors.sampled(self.parameter_shapes)
@@ -162,19 +177,19 @@ class BayesianMLP:
 
     def feedforward(self, x: Tensor, y: Tensor | None = None) -> Feedforward:
         """State the network's structure, for the fast engines; see `Feedforward`."""
-        net = self._architecture
-        likelihood = net.likelihood
+        net, likelihood = self._architecture, self._architecture.likelihood
         return Feedforward(
-            x,
-            net.layers,
-            net.activations,
-            likelihood.name,
-            likelihood.observation_scale,
-            self._scale_sites,
+            inputs=x,
+            layers=net.layers,
+            activations=net.activations,
+            likelihood=likelihood.name,
+            observation_scale=likelihood.observation_scale,
+            degrees_of_freedom=likelihood.degrees_of_freedom,
+            prior_scales=self._scale_sites,
         )
 
     def forward(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Compute the outputs of each row: logits, or means (and what scales follow from).
+        """Compute the outputs of each row, of which `likelihood` says what they are.
 
         Exact and deterministic. Weights (..., kappa_j, kappa_j-1) with biases (..., kappa_j), as
         of several draws, give outputs (..., rows, kappa_rho).
@@ -257,7 +272,8 @@ def _checked_activations(
 
 
 def _checked_likelihood(likelihood: str, outputs: int) -> str:
-    allowed = ("bernoulli", "normal") if outputs == 1 else ("categorical", "normal")
+    left_out = "categorical" if outputs == 1 else "bernoulli"
+    allowed = tuple(name for name in LIKELIHOODS if name != left_out)
     if likelihood not in allowed:
         raise ValueError(
             f"likelihood must be one of {allowed} where widths[-1] is {outputs}; "
@@ -269,12 +285,13 @@ def _checked_likelihood(likelihood: str, outputs: int) -> str:
 def _checked_observation_scale(
     given: float | str | TorchDistributionMixin, likelihood: str, outputs: int
 ) -> float | str | TorchDistributionMixin:
+    has_scale = Likelihood(likelihood, outputs).has_scale
     if isinstance(given, str) and given == FROM_NETWORK:
-        if likelihood != "normal" or outputs % 2:
+        if not has_scale or outputs % 2:
             raise ValueError(
-                f"observation_scale may be {FROM_NETWORK!r} where likelihood is 'normal' and "
-                "widths[-1] even, a node for each mean and one for each scale; got "
-                f"{likelihood!r} and {outputs}"
+                f"observation_scale may be {FROM_NETWORK!r} where likelihood is 'normal' or "
+                "'student' and widths[-1] even, a node for each location and one for each scale; "
+                f"got {likelihood!r} and {outputs}"
             )
         return FROM_NETWORK
     if isinstance(given, TorchDistributionMixin):
@@ -284,10 +301,20 @@ def _checked_observation_scale(
     else:
         scale = as_finite(given) or 0.0
         is_positive = scale > 0
-    if not is_positive or (likelihood != "normal" and scale != 1.0):
+    if not is_positive or not (has_scale or scale == 1.0):
         raise ValueError(
             "observation_scale must be a positive finite number, a scalar pyro.distributions "
             f"object over positive numbers or {FROM_NETWORK!r}, and 1.0 unless likelihood is "
-            f"'normal'; got {shown(given)}"
+            f"'normal' or 'student'; got {shown(given)}"
         )
     return scale
+
+
+def _checked_degrees_of_freedom(given: float, likelihood: str) -> float:
+    number = as_finite(given)
+    if number is None or number <= 0 or (likelihood != "student" and number != DEGREES_OF_FREEDOM):
+        raise ValueError(
+            f"degrees_of_freedom must be a positive finite number, and {DEGREES_OF_FREEDOM} unless "
+            f"likelihood is 'student'; got {shown(given)}"
+        )
+    return number

@@ -82,12 +82,15 @@ class Feedforward(NamedTuple):
         activations: Activation of each hidden layer: "sigmoid", "tanh", "relu", "step" (1 above
             zero, else 0) or "identity"; with any other, the model itself is run. (Predictions
             know callables, too.)
-        likelihood: "bernoulli" (one output, a logit), "categorical" (a logit a class) or "normal"
-            (the outputs are means).
-        observation_scale: For "normal", the standard deviation of the observations: a number, the
-            name of the latent site that holds it, or "network" where the network gives one a row.
-            Then the last layer has 2 K nodes for K responses: K means, and K outputs v with the
-            standard deviations log(1 + exp(v)) + 1e-6.
+        likelihood: "bernoulli" (one output, a logit), "categorical" (a logit a class), "normal"
+            (the outputs are means), "student" (the outputs are locations of Student's t) or
+            "poisson" (the outputs are logarithms of rates; see
+            `pyro_fnbg.networks.counts.LogPoisson`).
+        observation_scale: For "normal", the standard deviation of the observations, for "student"
+            their scale: a number, the name of the latent site that holds it, or "network" where the
+            network gives one a row. Then the last layer has 2 K nodes for K responses: K means or
+            locations, and K outputs v with the scales log(1 + exp(v)) + 1e-6.
+        degrees_of_freedom: For "student", a number above 0.
         prior_scales: Where the scale of a prior is sampled, by site of weights or biases the name
             of the latent site that holds the scale, or the variance, of its prior, in a shape that
             broadcasts to its own: ``()`` for one of a layer, ``(nodes below,)`` for one of each
@@ -126,4 +129,5 @@ class Feedforward(NamedTuple):
     activations: Sequence[Activation]
     likelihood: str
     observation_scale: float | str = 1.0
+    degrees_of_freedom: float = 4.0
     prior_scales: Mapping[str, str] = {}

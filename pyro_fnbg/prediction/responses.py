@@ -163,22 +163,14 @@ def stated_response(net: Architecture, outputs: Tensor, scales: Tensor | float) 
     Args:
         net: The network.
         outputs: Shape ``(draws, outputs, rows)``.
-        scales: Standard deviations of a Normal response: a number, or ``(draws,)``.
+        scales: Scales of a response that has them from elsewhere: a number, or ``(draws,)``.
     """
     likelihood = net.likelihood
     if likelihood.name == "bernoulli":
         return ClassResponse(torch.cat([torch.zeros_like(outputs), outputs], 1))
     if likelihood.name == "categorical":
         return ClassResponse(outputs)
-    several = likelihood.num_responses > 1
-    if likelihood.has_network_scale:
-        outputs, scales = likelihood.locations_and_scales(outputs, 1)
-        scales = scales.mT if several else scales.squeeze(1)
-    means = outputs.mT if several else outputs.squeeze(1)
-    if isinstance(scales, Tensor) and not likelihood.has_network_scale:
-        scales = scales.view(-1, *(1,) * (means.dim() - 1)).to(means)
-    normal = Normal(means, scales, validate_args=False)
-    return NumberResponse(Independent(normal, 1, validate_args=False) if several else normal)
+    return NumberResponse(likelihood.response(outputs.mT, scales, validate=False))
 
 
 def response_of(name: str, site: Mapping[str, Any], num_rows: int) -> Response:

@@ -8,6 +8,7 @@ from pyro.infer import MCMC
 from pyro.nn import PyroModule, PyroSample
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
+from pyro_fnbg.engines import choice
 from pyro_fnbg.engines.choice import FAST, _blocks_by_layer
 from pyro_fnbg.engines.network import read_network
 from support.engines import start
@@ -210,21 +211,32 @@ class Layers(PyroModule):
             response = dist.Categorical(logits=values)
         elif self.likelihood == "bernoulli":
             response = dist.Bernoulli(logits=values.squeeze(-1))
+        elif self.likelihood == "poisson":
+            response = dist.Poisson(values.squeeze(-1).exp())
+        elif self.likelihood == "student":
+            location, other = values.unbind(-1)
+            response = dist.StudentT(3.0, location, torch.nn.functional.softplus(other) + 1e-6)
         else:
             response = dist.Normal(values.squeeze(-1), self.spread)
         with plate:
             return pyro.sample("y", response, obs=labels)
 
     def feedforward(self, x, y=None):
-        scale = "spread" if self.likelihood == "normal" else 1.0
+        scale = {"normal": "spread", "student": "network"}.get(self.likelihood, 1.0)
         activations = ["sigmoid"] * (len(self.names) - 1)
-        return Feedforward(x, self.names, activations, self.likelihood, scale)
+        return Feedforward(x, self.names, activations, self.likelihood, scale, 3.0)
 
 
 @pytest.mark.parametrize("batch_size", [None, 16])
 @pytest.mark.parametrize(
     ("widths", "likelihood"),
-    [([3, 1], "bernoulli"), ([3, 5, 3], "categorical"), ([3, 2, 4, 1], "normal")],
+    [
+        ([3, 1], "bernoulli"),
+        ([3, 5, 3], "categorical"),
+        ([3, 2, 4, 1], "normal"),
+        ([3, 4, 2], "student"),
+        ([3, 4, 1], "poisson"),
+    ],
 )
 def test_networks_of_a_user_take_the_same_decisions_on_every_engine(
     widths, likelihood, batch_size, doubles
@@ -292,6 +304,18 @@ class ScaleDoubled(Stated):
     statement = {"observation_scale": 1.0}
 
 
+class OtherTails(Stated):
+    statement = {"degrees_of_freedom": 3.0}
+
+
+class Exponentials(BayesianMLP):
+    """Scales from the network, but not those that it states."""
+
+    def _response(self, outputs, scale, validate):
+        mean, other = outputs.unbind(-1)
+        return dist.Normal(mean, other.exp(), validate_args=False)
+
+
 class RowsTwice(BayesianMLP):
     """Every row counts twice."""
 
@@ -317,6 +341,11 @@ WRONG = {
     ),
     "observation scale": (
         lambda: ScaleDoubled([3, 2, 1], likelihood="normal", observation_scale=0.5), torch.float32,
+    ),
+    "degrees of freedom": (lambda: OtherTails([3, 2, 1], likelihood="student"), torch.float32),
+    "scales by another function": (
+        lambda: Exponentials([3, 2, 2], likelihood="normal", observation_scale="network"),
+        torch.float32,
     ),
     "log likelihood doubled": (lambda: RowsTwice([3, 2, 1], likelihood="bernoulli"), torch.float32),
 }  # fmt: skip
@@ -478,6 +507,27 @@ def test_a_scale_that_is_no_number_and_no_name_is_refused(scale, doubles):
         ValueError, match="must give observation_scale as a positive number, the name of a"
     ):
         chosen(stating(observation_scale=scale), *doubles)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("engine", ["fused", "feedforward"])
+@pytest.mark.parametrize("model", [[3, 16, 16, 2], [3, 1]], ids=["scales", "one scale"])
+def test_what_rounding_of_the_parameters_does_is_no_disagreement(
+    model, engine, dtype, data, monkeypatch
+):
+    """That alone covers the difference, where scales that are tiny magnify it and where not."""
+    monkeypatch.setattr(choice, "_tolerance", lambda *given: 0.0)
+    scale = "network" if len(model) > 2 else 0.1
+    net = BayesianMLP(
+        model, prior_scale=2.0, activation="tanh", likelihood="normal", observation_scale=scale
+    )
+    x, y = (values.to(dtype) for values in data)
+    assert chosen(net, x, y, engine=engine)[0] == engine
+    wrong = Doubled(
+        model, prior_scale=2.0, activation="tanh", likelihood="normal", observation_scale=scale
+    )
+    with pytest.raises(ValueError, match="and the model disagree"):
+        chosen(wrong, x, y, engine=engine)
 
 
 def test_a_layer_of_few_blocks_is_compared_once_a_try(data):

@@ -107,12 +107,25 @@ CASES = {
         scale=0.2,
     ),
     "scales": Case(
-        [3, 4, 2],
-        SCALES,
-        {"max_block_size": 3, "batch_size": 11, "likelihood_scale": 0.5},
+        [2, 3, 2], SCALES, {"max_block_size": 2, "batch_size": 11, "likelihood_scale": 0.5}
     ),
     "several scales": Case(
         [2, 3, 4], SCALES | {"activation": "tanh"}, {"blocks": every_third}, scale=0.2
+    ),
+    "student": Case(
+        [2, 3, 1],
+        {"activation": "tanh", "likelihood": "student", "degrees_of_freedom": 2.5},
+        {"blocks": "site", "batch_size": 11},
+        scale_prior=dist.HalfNormal,
+    ),
+    "student, scales": Case(
+        [3, 3, 2],
+        SCALES | {"likelihood": "student"},
+        {"blocks": "layer", "likelihood_scale": 0.5},
+        scale=0.2,
+    ),
+    "counts": Case(
+        [2, 3, 2], {"activation": "tanh", "likelihood": "poisson"}, {"batch_size": 12}, scale=0.2
     ),
     "scattered": Case([3, 3, 1, 2], {"activation": "tanh"}, {"blocks": scattered}),
     "in the first layer": Case([5, 3, 2], {}, {"blocks": in_first_layer, "batch_size": 7}),
@@ -136,7 +149,7 @@ CASES = {
         scale=0.8,
         sweeps=100,
     ),
-    "student": Case(
+    "student priors": Case(
         [2, 3, 1],
         {
             "prior": "student",
@@ -154,7 +167,7 @@ CASES = {
         {"batch_size": 7},
         sweeps=100,
     ),
-    "scales": Case(
+    "scales of priors": Case(
         [2, 3, 1],
         {
             "prior_scale": [ScalePrior(dist.HalfCauchy(1.0), per="input"), 0.8],
@@ -199,9 +212,11 @@ def set_up(case, dtype, engine):
         options["observation_scale"] = case.scale_prior(torch.ones((), dtype=dtype))
     model = BayesianMLP(case.widths, **options)
     x = torch.randn(ROWS, case.widths[0], dtype=dtype)
-    if model.likelihood == "normal":
-        outputs = case.widths[-1] // (2 if model.observation_scale == "network" else 1)
+    outputs = case.widths[-1] // (2 if model.observation_scale == "network" else 1)
+    if model.likelihood in ("normal", "student"):
         y = torch.randn(ROWS, outputs, dtype=dtype)
+    elif model.likelihood == "poisson":
+        y = torch.randint(0, 6, (ROWS, outputs))
     else:
         y = torch.randint(0, max(case.widths[-1], 2), (ROWS,))
     return start(engine, model, x, y, **case.kernel)

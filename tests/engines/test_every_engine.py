@@ -42,6 +42,12 @@ NETS = {
         {"likelihood": "normal", "observation_scale": "network", "prior_scale": 0.5},
         {},
     ),
+    "student": (
+        [2, 3, 1],
+        {"likelihood": "student", "observation_scale": 0.7, "degrees_of_freedom": 3.0},
+        {},
+    ),
+    "counts": ([2, 3, 2], {"likelihood": "poisson", "activation": "tanh"}, {"blocks": "layer"}),
     "regression": ([2, 4, 1], {"likelihood": "normal", "activation": "relu"}, {}),
 }
 
@@ -58,8 +64,10 @@ def model_for(net, scale_dtype):
 def data_for(model, dtype=torch.float64, num_rows=30):
     widths = model.widths
     x = torch.randn(num_rows, widths[0], dtype=dtype)
-    if model.likelihood == "normal":
+    if model.likelihood in ("normal", "student"):
         return x, torch.randn(num_rows, dtype=dtype)
+    if model.likelihood == "poisson":
+        return x, torch.randint(0, 6, (num_rows, widths[-1]))
     return x, torch.randint(0, max(widths[-1], 2), (num_rows,))
 
 

@@ -17,6 +17,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 from numba.core.caching import NullCache
+from scipy import stats
+from scipy.special import gammaln
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg import BayesianMLP
@@ -35,6 +37,7 @@ from pyro_fnbg.engines.fused.elementwise import (
 )
 from pyro_fnbg.engines.fused.likelihoods import log_likelihood
 from pyro_fnbg.engines.fused.memory import TILE
+from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import (
     FROM_NETWORK,
     LEAST_SCALE,
@@ -89,11 +92,8 @@ def activation_of(code, values, found):
 
 
 @numba.njit
-def likelihood_of(head, outputs, first, start, labels, label_start, factor, sums, target):
-    code, scale, least = head
-    log_likelihood(
-        code, outputs, first, start, labels, label_start, scale, least, factor, sums, target
-    )
+def likelihood_of(head, outputs, first, start, labels, label_start, scale, factor, sums, target):
+    log_likelihood(head, outputs, first, start, labels, label_start, scale, factor, sums, target)
 
 
 @numba.njit
@@ -238,40 +238,50 @@ HEADS = {
     "categorical": Likelihood("categorical", 5),
     "normal": Likelihood("normal", 3, 0.7),
     "normal, scales": Likelihood("normal", 4, FROM_NETWORK),
+    "student": Likelihood("student", 3, 0.7, 2.5),
+    "student, scales": Likelihood("student", 4, FROM_NETWORK),
+    "poisson": Likelihood("poisson", 3),
 }
 
 
 def exact_likelihood(head, outputs, labels):
-    """Score rows in extended precision; outputs (nodes, rows), labels (columns, rows)."""
-    if head.name == "bernoulli":
-        outputs, labels = torch.from_numpy(outputs).double(), torch.from_numpy(labels).double()
-        return -binary_cross_entropy_with_logits(outputs[0], labels[0], reduction="none").numpy()
-    if head.name == "categorical":
-        logits = torch.from_numpy(outputs.T).double()
-        labels = torch.from_numpy(labels[0])
-        return torch.distributions.Categorical(logits=logits).log_prob(labels).numpy()
+    """Score rows in double precision or beyond; outputs (nodes, rows), labels (columns, rows)."""
+    if head.is_of_classes:
+        outputs, labels = torch.from_numpy(outputs).double(), torch.from_numpy(labels[0]).double()
+        if head.name == "bernoulli":
+            return -binary_cross_entropy_with_logits(outputs[0], labels, reduction="none").numpy()
+        return torch.distributions.Categorical(logits=outputs.T).log_prob(labels).numpy()
+    k, scales = len(labels), head.fixed_scale
     outputs, labels = outputs.astype(np.longdouble), labels.astype(np.longdouble)
-    scales, k = head.fixed_scale, len(labels)
+    if head.name == "poisson":
+        return (labels * outputs - np.exp(outputs) - gammaln(labels.astype(np.float64) + 1)).sum(0)
     if head.has_network_scale:
         others = outputs[k:]
         scales = 1e-6 + np.maximum(others, 0) + np.log1p(np.exp(-np.abs(others)))
+    kind = stats.t(head.degrees_of_freedom) if head.name == "student" else stats.norm
     errors = (labels - outputs[:k]) / scales
-    return (-(errors**2) / 2 - np.log(scales) - np.log(2 * np.longdouble(np.pi)) / 2).sum(0)
+    return (kind.logpdf(errors) - np.log(scales)).sum(0)
 
 
 def compute_likelihood(head, outputs, labels, first=0, start=0, label_start=0, factor=1.0, n=None):
     """Score rows by the compiled code, in the type of the outputs."""
     n = outputs.shape[1] if n is None else n
     scale = 0.0 if head.has_network_scale else head.fixed_scale
+    numbers = LEAST_SCALE, head.degrees_of_freedom, head.log_normalizer
+    compiled_head = memory.Head(LIKELIHOODS.index(head.name), *numbers)
+    if head.name == "poisson":
+        labels = with_count_columns(torch.from_numpy(labels.T)).T.contiguous().numpy()
     found, sums = np.empty(n, outputs.dtype), np.empty(n, outputs.dtype)
-    code = LIKELIHOODS.index(head.name), scale, LEAST_SCALE
-    likelihood_of(code, outputs, first, start, labels, label_start, factor, sums, found)
+    place = first, start, labels, label_start, scale, factor
+    likelihood_of(compiled_head, outputs, *place, sums, found)
     return found
 
 
 def draw_labels(head, rng, n):
     if head.is_of_classes:
         return rng.integers(0, max(head.num_outputs, 2), (1, n))
+    if head.name == "poisson":
+        return rng.poisson(rng.choice([0.1, 3.0, 400.0], (head.num_responses, n)))
     return rng.standard_normal((head.num_responses, n))
 
 
@@ -279,16 +289,20 @@ def draw_labels(head, rng, n):
 @pytest.mark.parametrize("spread", [1.0, 30.0, 1e4])
 @pytest.mark.parametrize("name", HEADS)
 def test_likelihoods(name, spread, kind):
-    """Against torch or extended precision, from an offset in both arrays, times a factor."""
+    """Against torch or SciPy, from an offset in both arrays, times a factor."""
     head, rng, n = HEADS[name], np.random.default_rng(1), 300
+    if name == "poisson":
+        spread = min(spread, 20.0)  # rates are finite
     outputs = (spread * rng.standard_normal((head.num_outputs + 2, n + 7))).astype(kind)
     labels = draw_labels(head, rng, n + 3).astype(kind)
     places = {"first": 2, "start": 5, "label_start": 3, "factor": 2.5, "n": n}
     found = compute_likelihood(head, outputs, labels, **places)
     exact = exact_likelihood(head, outputs[2:, 5 : 5 + n], labels[:, 3 : 3 + n])
-    # Rounding of logits, not of their differences, is what a score can be off by
-    size = np.maximum(np.abs(outputs[2:, 5 : 5 + n]).max(0), np.abs(exact)) + 1
-    assert (np.abs(found - 2.5 * exact) <= 20 * np.finfo(kind).eps * size).all()
+    # Rounding of logits, not of their differences, is what a score can be off by; and a log rate's
+    # is as many units of the rate
+    largest = np.abs(outputs[2:, 5 : 5 + n]).max(0)
+    size = np.abs(exact) * largest if name == "poisson" else np.maximum(largest, np.abs(exact))
+    assert (np.abs(found - 2.5 * exact) <= 20 * np.finfo(kind).eps * (size + 1)).all()
     outputs[2, 5] = np.nan
     found = compute_likelihood(head, outputs, labels, **places)
     assert np.isnan(found[0])
@@ -313,12 +327,38 @@ def test_scales_from_the_network_have_all_digits_however_small_they_are(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_scale_beyond_all_numbers_makes_a_row_impossible(kind):
+@pytest.mark.parametrize("name", ["normal", "student"])
+def test_a_scale_beyond_all_numbers_makes_a_row_impossible(name, kind):
     outputs = np.array([[0.0, 0.0], [np.inf, -np.inf]], kind)
-    head = Likelihood("normal", 2, FROM_NETWORK)
+    head = Likelihood(name, 2, FROM_NETWORK)
     found = compute_likelihood(head, outputs, np.zeros((1, 2), kind))
     assert found[0] == -np.inf
-    assert found[1] == pytest.approx(-math.log(LEAST_SCALE) - 0.5 * math.log(2 * math.pi))
+    assert found[1] == pytest.approx(-math.log(LEAST_SCALE) + head.log_normalizer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [0, 1, 5, 3_000, 1_000_000])
+def test_counts_have_all_digits_where_a_rate_is_near_them(kind, count):
+    """A sum of y log(rate), the rate and log(y!) would have none in single precision."""
+    away = np.concatenate([np.linspace(-0.1, 0.1, 20_001), np.linspace(-9, 3, 20_001)])
+    outputs = (math.log(max(count, 1)) + away).astype(kind)
+    labels = np.full((1, len(outputs)), count, kind)
+    found = compute_likelihood(Likelihood("poisson", 1), outputs[None], labels)
+    rates = outputs.astype(np.longdouble)
+    exact = count * rates - np.exp(rates) - gammaln(count + 1.0)
+    # What rounding of the log rate makes of it, a few units of the result, and of its parts
+    share = np.finfo(kind).eps * np.abs(count - np.exp(rates)) * (2 + np.abs(rates))
+    units = 8 * np.finfo(kind).eps * (1 + np.abs(exact) + math.sqrt(count))
+    double_rounding = 1e-15 * count * math.log(count + 2)
+    assert (np.abs(found - exact) <= share + units + double_rounding).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rates_beyond_all_numbers_are_impossible_and_below_are_not(kind):
+    outputs = np.array([[89.0 if kind is np.float32 else 710.0, 1e6, -1e6, -1e6]], kind)
+    found = compute_likelihood(Likelihood("poisson", 1), outputs, np.array([[1, 0, 0, 2]], kind))
+    assert found[:2].tolist() == [-np.inf, -np.inf]
+    np.testing.assert_allclose(found[2:], [0.0, -2e6 - math.log(2)], rtol=1e-6)
 
 
 def score(head, outputs, labels, kind):
@@ -374,6 +414,9 @@ def test_equal_rows_do_not_add_up_to_more_than_rounding_of_their_terms(name):
             "categorical": [at, -1.5, 0.3],
             "normal": [at],
             "normal, scales": [0.3, at],
+            "student": [at],
+            "student, scales": [0.3, at],
+            "poisson": [at],
         }
         old = np.array(outputs[name])[:, None]
         label = 1.0 if name == "bernoulli" and at > 0 else 0.0

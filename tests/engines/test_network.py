@@ -12,6 +12,7 @@ from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.core.priors import Family
 from pyro_fnbg.engines.network import NotFeedforward, read_network
 from pyro_fnbg.engines.prior_terms import PriorTerms
+from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import Likelihood
 from support.engines import FAST, assert_as_trace, assert_decides_both_ways, make_inputs, start
 
@@ -132,6 +133,23 @@ def test_regression_with_a_fixed_scale(outputs):
     assert net.architecture.likelihood == Likelihood("normal", outputs, 0.7)
     assert net.scale_coordinate is None
     assert torch.equal(net.data.labels, y)
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "student"])
+def test_regression_with_scales_of_the_network(likelihood):
+    y = torch.randn(ROWS, 2)
+    model = BayesianMLP([3, 2, 4], likelihood=likelihood, observation_scale="network")
+    net, _ = read(model, y=y)
+    assert net.architecture.likelihood == Likelihood(likelihood, 4, "network")
+    assert (net.scale_coordinate, net.priors.scale_prior) == (None, None)
+    assert torch.equal(net.data.labels, y)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_counts(outputs):
+    y = torch.randint(0, 9, (ROWS, outputs))
+    net, _ = read(BayesianMLP([3, 2, outputs], likelihood="poisson"), y=y)
+    assert torch.equal(net.data.labels, with_count_columns(y.float()))
 
 
 def test_regression_with_a_sampled_scale():
@@ -422,9 +440,9 @@ BROKEN = {
         ["one activation a hidden layer, 1, got 'x'"],
     ),
     "likelihood": (
-        {"likelihood": "poisson"},
+        {"likelihood": "gamma"},
         {},
-        ["a likelihood of ('bernoulli', 'categorical', 'normal'), got 'poisson'"],
+        ["likelihood of ('bernoulli', 'categorical', 'normal', 'student', 'poisson'), got 'gamma'"],
     ),
     "inputs no tensor": (
         {"inputs": lambda x: x.numpy()},

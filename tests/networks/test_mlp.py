@@ -71,6 +71,17 @@ def normal_log_density(value, loc, scale):
     return -0.5 * ((value - loc) / scale) ** 2 - math.log(scale) - 0.5 * math.log(2 * math.pi)
 
 
+def student_log_density(value, loc, scale, degrees):
+    constant = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2)
+    constant /= math.sqrt(math.pi * degrees) * scale
+    power = -(degrees + 1) / 2
+    return math.log(constant * (1 + ((value - loc) / scale) ** 2 / degrees) ** power)
+
+
+def poisson_log_probability(count, log_rate):
+    return count * log_rate - math.exp(log_rate) - math.log(math.factorial(int(count)))
+
+
 # Sites
 
 
@@ -121,7 +132,7 @@ def test_structure_is_readable():
     assert model.bias_prior_scales == (0.1, 0.1, 0.1)
     assert model.activations == ("relu", torch.sin)
     assert model.likelihood == "categorical"
-    assert model.observation_scale == 1.0
+    assert (model.observation_scale, model.degrees_of_freedom) == (1.0, 4.0)
     assert BayesianMLP([2, 2], prior_scale=[3.0]).bias_prior_scales == (3.0,)
     model = BayesianMLP([4, 9, 9, 1], prior_scale=["fan_in", 2.0, "fan_in"], likelihood="normal")
     assert model.prior_scales == (1 / 2, 2.0, 1 / 3)
@@ -193,13 +204,20 @@ def test_every_activation_is_checked_by_hand():
 
 
 @pytest.mark.parametrize("activation", HAND_ACTIVATIONS)
-@pytest.mark.parametrize("likelihood", ["bernoulli", "categorical", "normal", "normal x 3"])
+@pytest.mark.parametrize(
+    "likelihood",
+    ["bernoulli", "categorical", "normal", "normal x 3", "student", "student x 3", "poisson x 3"],
+)
 def test_likelihood_by_hand(likelihood, activation):
-    outputs = 1 if likelihood in ("bernoulli", "normal") else 3
+    outputs = 1 if likelihood in ("bernoulli", "normal", "student") else 3
     kind = likelihood.split()[0]
-    scale = 0.7 if kind == "normal" else 1.0
+    scale = 0.7 if kind in ("normal", "student") else 1.0
     model = BayesianMLP(
-        [2, 4, 3, outputs], activation=activation, likelihood=kind, observation_scale=scale
+        [2, 4, 3, outputs],
+        activation=activation,
+        likelihood=kind,
+        observation_scale=scale,
+        degrees_of_freedom=2.5 if kind == "student" else 4.0,
     )
     parameters = parameters_of(model)
     hand = outputs_by_hand(model, parameters, INPUTS, HAND_ACTIVATIONS[activation])
@@ -214,8 +232,13 @@ def test_likelihood_by_hand(likelihood, activation):
         ]
     else:
         y = torch.arange(5.0 * outputs).reshape(5, outputs).squeeze(-1)
+        log_density = {
+            "normal": lambda t, m: normal_log_density(t, m, scale),
+            "student": lambda t, m: student_log_density(t, m, scale, 2.5),
+            "poisson": poisson_log_probability,
+        }[kind]
         expected = [
-            sum(normal_log_density(t, m, scale) for t, m in zip(row, means, strict=True))
+            sum(log_density(t, m) for t, m in zip(row, means, strict=True))
             for row, means in zip(y.reshape(5, outputs).tolist(), hand, strict=True)
         ]
     trace = trace_of(model, parameters, INPUTS, y)
@@ -223,6 +246,31 @@ def test_likelihood_by_hand(likelihood, activation):
     torch.testing.assert_close(
         trace.nodes["obs"]["log_prob"], torch.tensor(expected), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("responses", [1, 3])
+@pytest.mark.parametrize("kind", ["normal", "student"])
+def test_scales_from_the_network_by_hand(kind, responses):
+    """The first half of the outputs are locations, the second what scales follow from."""
+    model = BayesianMLP([2, 4, 2 * responses], likelihood=kind, observation_scale="network")
+    parameters = parameters_of(model)
+    hand = outputs_by_hand(model, parameters, INPUTS, HAND_ACTIVATIONS["sigmoid"])
+    y = torch.arange(5.0 * responses).reshape(5, responses)
+    expected = []
+    for row, outputs in zip(y.tolist(), hand, strict=True):
+        locations, others = outputs[:responses], outputs[responses:]
+        scales = [math.log(1 + math.exp(other)) + 1e-6 for other in others]
+        if kind == "normal":
+            terms = map(normal_log_density, row, locations, scales)
+        else:
+            terms = map(student_log_density, row, locations, scales, [4.0] * responses)
+        expected.append(sum(terms))
+    trace = trace_of(model, parameters, INPUTS, y.squeeze(-1))
+    trace.compute_log_prob()
+    torch.testing.assert_close(
+        trace.nodes["obs"]["log_prob"], torch.tensor(expected), rtol=1e-4, atol=1e-5
+    )
+    assert trace.nodes["obs"]["fn"].event_shape == ((3,) if responses == 3 else ())
 
 
 def test_linear_model():
@@ -331,6 +379,11 @@ MODELS = {
     "scale x 2": BayesianMLP(
         [2, 2], likelihood="normal", observation_scale=dist.LogNormal(0.0, 1.0)
     ),
+    "network": BayesianMLP([2, 3, 2], likelihood="normal", observation_scale="network"),
+    "network x 2": BayesianMLP([2, 3, 4], likelihood="student", observation_scale="network"),
+    "student": BayesianMLP([2, 3, 1], likelihood="student"),
+    "poisson": BayesianMLP([2, 3, 1], likelihood="poisson"),
+    "poisson x 2": BayesianMLP([2, 3, 2], likelihood="poisson"),
 }
 
 
@@ -350,7 +403,8 @@ def test_predictive_in_parallel_agrees_with_sequential(name, rows):
     fn = together.get_vectorized_trace(x).nodes["obs"]["fn"]
     for draw in range(5):
         alone = trace_of(model, {k: v[draw] for k, v in samples.items()}, x).nodes["obs"]["fn"]
-        for field in ("loc", "scale") if "logits" not in fn.__dict__ else ("logits",):
+        shown = vars(getattr(fn, "base_dist", fn))
+        for field in shown.keys() & {"loc", "scale", "logits", "log_rate", "rate"}:
             base, base_alone = getattr(fn, "base_dist", fn), getattr(alone, "base_dist", alone)
             torch.testing.assert_close(
                 getattr(base, field)[draw], getattr(base_alone, field), atol=1e-5, rtol=0
@@ -459,6 +513,16 @@ NAN, INFINITY = math.nan, math.inf
         ("normal x 2", [0.0] * 5, "y must have shape (5, 2), got (5,)"),
         ("normal x 2", [[0.0]] * 5, "y must have shape (5, 2), got (5, 1)"),
         ("normal x 2", [[0.0, NAN]] * 5, "finite numbers, got nan"),
+        ("network", [0.0, NAN, 1.0, 1.0, 0.0], "finite numbers, got nan"),
+        ("network", [[0.0, 1.0]] * 5, "y must have shape (5,) or (5, 1), got (5, 2)"),
+        ("network x 2", [[0.0] * 4] * 5, "y must have shape (5, 2), got (5, 4)"),
+        ("student", [0.0, INFINITY, 1.0, 1.0, 0.0], "finite numbers, got inf"),
+        ("poisson", [0, 1, -1, 1, 0], "y must hold counts, whole numbers from 0 on, got -1"),
+        ("poisson", [0.0, 1.5, 1.0, 1.0, 0.0], "counts, whole numbers from 0 on, got 1.5"),
+        ("poisson", [0.0, NAN, 1.0, 1.0, 0.0], "from 0 on, got nan"),
+        ("poisson", [0.0, INFINITY, 1.0, 1.0, 0.0], "from 0 on, got inf"),
+        ("poisson", [[0, 1]] * 5, "y must have shape (5,) or (5, 1), got (5, 2)"),
+        ("poisson x 2", [0] * 5, "y must have shape (5, 2), got (5,)"),
     ],
 )
 def test_refused_labels(name, y, message):
@@ -521,6 +585,8 @@ def test_a_sweep_checks_nothing(name, monkeypatch):
         ("bernoulli", torch.tensor([True, False, True, True, False])),
         ("normal", torch.arange(5).unsqueeze(-1)),
         ("normal x 2", torch.arange(10).reshape(5, 2)),
+        ("poisson", torch.arange(5).to(torch.uint8).unsqueeze(-1)),
+        ("network x 2", torch.arange(10).reshape(5, 2)),
     ],
 )
 def test_labels_are_converted_without_checks_as_with_them(name, y):
@@ -612,11 +678,30 @@ def test_refused_parameters(change, message):
         ({"activation": ["relu", "relu"]}, "a sequence of 1, one per hidden layer"),
         ({"activation": None}, "activation must be"),
         ({"activation": [[]]}, "activation must be"),
-        ({"likelihood": "poisson"}, "likelihood must be one of ('categorical', 'normal')"),
+        ({"likelihood": "gamma"}, "one of ('categorical', 'normal', 'student', 'poisson') where"),
         ({"likelihood": "bernoulli"}, "where widths[-1] is 2; got 'bernoulli'"),
         ({"widths": [2, 3, 1]}, "where widths[-1] is 1; got 'categorical'"),
-        ({"observation_scale": 0.5}, "and 1.0 unless likelihood is 'normal'; got 0.5"),
+        ({"observation_scale": 0.5}, "1.0 unless likelihood is 'normal' or 'student'; got 0.5"),
         ({"observation_scale": dist.HalfNormal(1.0)}, "and 1.0 unless likelihood is 'normal'"),
+        ({"likelihood": "poisson", "observation_scale": 2.0}, "and 1.0 unless likelihood is"),
+        (
+            {"observation_scale": "network"},
+            "observation_scale may be 'network' where likelihood is 'normal' or 'student' and "
+            "widths[-1] even, a node for each location and one for each scale; got 'categorical' "
+            "and 2",
+        ),
+        (
+            {"widths": [2, 3], "likelihood": "normal", "observation_scale": "network"},
+            "for each scale; got 'normal' and 3",
+        ),
+        ({"degrees_of_freedom": 3}, "and 4.0 unless likelihood is 'student'; got 3"),
+        *(
+            (
+                {"likelihood": "student", "degrees_of_freedom": degrees},
+                "degrees_of_freedom must be a positive finite number, and",
+            )
+            for degrees in (0.0, -1.0, NAN, INFINITY, None, "4", torch.tensor(4.0))
+        ),
     ],
 )
 def test_refused_arguments(arguments, message):

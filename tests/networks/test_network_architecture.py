@@ -67,3 +67,32 @@ def test_unknown_activations_are_no_mistake(unknown):
 def test_scales_that_are_none(scale):
     with pytest.raises(ValueError, match="observation_scale as a positive number, the name of"):
         Architecture.from_statement(statement(observation_scale=scale), SHAPES)
+
+
+@pytest.mark.parametrize("kind", ["normal", "student"])
+def test_scales_of_the_network(kind):
+    """Half of the last layer's nodes; it is no site of that name."""
+    stated = statement(likelihood=kind, observation_scale="network", degrees_of_freedom=3)
+    net = Architecture.from_statement(stated, SHAPES | {"b.weight": (4, 3), "b.bias": (4,)})
+    assert net.likelihood == Likelihood(kind, 4, "network", 3.0)
+    assert net.likelihood.has_network_scale
+    assert (net.likelihood.num_responses, net.likelihood.scale_site) == (2, None)
+    sampled = Architecture.from_statement(statement(observation_scale="spread"), SHAPES)
+    assert (sampled.likelihood.scale_site, sampled.likelihood.num_responses) == ("spread", 1)
+
+
+@pytest.mark.parametrize(("kind", "nodes"), [("normal", 3), ("student", 1), ("poisson", 2)])
+def test_scales_that_no_outputs_are_left_for(kind, nodes):
+    message = (
+        "its likelihood must be 'normal' or 'student', and its last layer have a node for each "
+        f"location and one for each scale; got {kind!r} and {nodes} node(s)"
+    )
+    shapes = SHAPES | {"b.weight": (nodes, 3), "b.bias": (nodes,)}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Architecture.from_statement(statement(likelihood=kind, observation_scale="network"), shapes)
+
+
+@pytest.mark.parametrize("degrees", [0.0, -1.0, math.inf, None, True, "4"])
+def test_degrees_of_freedom_that_are_none(degrees):
+    with pytest.raises(ValueError, match="must give degrees_of_freedom as a positive number, got"):
+        Architecture.from_statement(statement(degrees_of_freedom=degrees), SHAPES)

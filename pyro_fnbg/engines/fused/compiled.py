@@ -197,14 +197,13 @@ def _begin(net: Net, data: Data, work: Work, position: Array, rows: Array) -> No
     for start in range(0, len(rows), TILE):
         n = min(TILE, len(rows) - start)
         log_likelihood(
-            net.likelihood,
+            net.head,
             work.pre,
             outputs,
             start,
             work.labels,
             start,
             scale,
-            net.least_scale,
             net.factor,
             work.scratch[:n],
             work.log_lik[start : start + n],

@@ -110,7 +110,7 @@ def log(x: float) -> float:
 
 
 def log1p(x: float) -> float:
-    """Compute log(1 + x) for a finite x >= 0."""
+    """Compute log(1 + x) for x >= 0."""
     return math.log1p(x)
 
 
@@ -192,7 +192,7 @@ def _compiled_log(x: Any) -> Callable[..., Any]:
 
 @overload(log1p, jit_options={"fastmath": ROUNDING})
 def _compiled_log1p(x: Any) -> Callable[..., Any]:
-    """log(1 + x) for finite x >= 0: 1 + x = 2**k (1 + f), and k log(2) + 2 atanh(s).
+    """log(1 + x) for x >= 0: 1 + x = 2**k (1 + f), and k log(2) + 2 atanh(s).
 
     There s = f / (2 + f), and 2 s = f - s f; where k is 0, f is x itself, which 1 + x has rounded.
     """
@@ -200,6 +200,7 @@ def _compiled_log1p(x: Any) -> Callable[..., Any]:
     polynomial = _horner([2 / (2 * n + 1) for n in range(1, terms)], real)
     zero, one, root, log_2 = real(0.0), real(1.0), real(math.sqrt(2.0)), real(LOG_2)
     mask, exponent_of_one = whole(2**mantissa - 1), whole(bias * 2**mantissa)
+    largest = real(np.finfo(real).max)
 
     def implementation(x: Any) -> Any:
         bits = _bits(one + x)
@@ -212,7 +213,7 @@ def _compiled_log1p(x: Any) -> Callable[..., Any]:
         ratio = above / (part + one)
         square = ratio * ratio
         value = power * log_2 + (above - ratio * (above - polynomial(square) * square))
-        return value + (x - x)  # NaN and infinity have no such decomposition
+        return value if x <= largest else x  # NaN and infinity have no such decomposition
 
     return implementation
 

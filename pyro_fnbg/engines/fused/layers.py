@@ -124,14 +124,13 @@ def finish(
             activate(net.activations[below], work.pre_tile[k, :n], work.act_tile[k, :n])
         pre_activations(net, position, below + 1, work.act_tile, 0, 0, work.pre_tile, 0, 0, n)
     log_likelihood(
-        net.likelihood,
+        net.head,
         work.pre_tile[: net.widths[-1]],
         0,
         0,
         labels,
         at,
         observation_scale(net, position),
-        net.least_scale,
         net.factor,
         work.scratch[:n],
         work.new_log_lik[start : start + n],

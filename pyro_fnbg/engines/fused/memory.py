@@ -28,6 +28,7 @@ __all__ = [
     "PRE",
     "TILE",
     "Data",
+    "Head",
     "MoveData",
     "Noise",
     "Net",
@@ -51,6 +52,15 @@ PRE, ACT, FIRST_PIECE, IS_FINITE, LEAST = range(5)
 Array = NDArray[Any]
 
 
+class Head(NamedTuple):
+    """Describe the likelihood."""
+
+    code: int  # its place in LIKELIHOODS
+    least_scale: float  # the smallest observation scale that a network can give
+    degrees_of_freedom: float
+    log_normalizer: float
+
+
 class Net(NamedTuple):
     """Describe network and blocks; layers count from 1, and coordinates follow the blocks."""
 
@@ -59,10 +69,9 @@ class Net(NamedTuple):
     weights: Array  # (rho + 1,) flat coordinate of a layer's first weight
     biases: Array  # (rho + 1,) that of its first bias, or -1
     activations: Array  # (rho + 1,) codes
-    likelihood: int
+    head: Head
     factor: float
     fixed_scale: float  # 0 where the network gives the observation scale
-    least_scale: float  # the smallest that it can give
     scale_coordinate: int  # -1 where the observation scale is fixed
     prior_locs: Array  # (P,)
     prior_families: Array  # (P,) numbers, see Family
@@ -194,10 +203,14 @@ def make_net(network: Network, partition: Partition) -> Net:
         activations=np.array(
             [0, *(list(ACTIVATIONS).index(name) for name in network.activations), 4]
         ),
-        likelihood=LIKELIHOODS.index(likelihood.name),
+        head=Head(
+            LIKELIHOODS.index(likelihood.name),
+            LEAST_SCALE,
+            likelihood.degrees_of_freedom,
+            likelihood.log_normalizer,
+        ),
         factor=network.factor,
         fixed_scale=0.0 if likelihood.has_network_scale else likelihood.fixed_scale,
-        least_scale=LEAST_SCALE,
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
         prior_locs=priors.locs.numpy(),
         prior_families=np.where(rows >= 0, int(Family.POSITIVE), priors.families.numpy()),
