@@ -356,11 +356,13 @@ def _in_trace(mistake: str, module: str, old: str, new: str, test: str) -> Fault
     return Fault(f"{mistake}-trace", f"pyro_fnbg.{module}", old, new, killed_by, "trace")
 
 
-def _in_feedforward(mistake: str, old: str, new: str, case: str) -> Fault:
+def _in_feedforward(
+    mistake: str, old: str, new: str, case: str, module: str = "feedforward"
+) -> Fault:
     killed_by = case.format("feedforward") if "::" in case else _SWEEPS.format("feedforward", case)
     return Fault(
         f"{mistake}-feedforward",
-        "pyro_fnbg.engines.feedforward",
+        f"pyro_fnbg.engines.{module}",
         old,
         new,
         killed_by,
@@ -388,7 +390,7 @@ _GENERAL = [
         module="pyro_fnbg.engines.prior_terms",
         old="-0.5 * (self._degrees + 1)",
         new="-0.5 * self._degrees",
-        killed_by=_SWEEPS.format("feedforward", "student"),
+        killed_by=_SWEEPS.format("feedforward", "student priors"),
     ),
     Fault(
         name="student-normalizer",
@@ -440,7 +442,7 @@ _GENERAL = [
         module="pyro_fnbg.engines.prior_terms",
         old="terms - log_scales",
         new="terms - 0.0",
-        killed_by=_SWEEPS.format("feedforward", "scales"),
+        killed_by=_SWEEPS.format("feedforward", "scales of priors"),
     ),
     Fault(
         name="fan-out-for-fan-in",
@@ -809,18 +811,24 @@ _IN_FEEDFORWARD = [
     ),
     _in_feedforward(
         "wrong-rows",
-        "inputs[rows], labels[rows]",
-        "inputs[rows], labels[rows - rows.min()]",
+        "self._inputs[rows], self._labels[rows].mT",
+        "self._inputs[rows], self._labels[rows - rows.min()].mT",
         "classes",
+        "network_density",
     ),
     _in_feedforward(
-        "likelihood-factor-dropped", "(terms * self._network.factor)", "terms", "scale"
+        "likelihood-factor-dropped",
+        "(terms * self._network.factor)",
+        "terms",
+        "scale",
+        "network_density",
     ),
     _in_feedforward(
         "prior-scaled-with-the-likelihood",
         "terms = self._prior_terms(position)",
         "terms = self._prior_terms(position) * self._network.factor",
         "scale",
+        "network_density",
     ),
     _in_feedforward(
         "prior-dropped",
@@ -832,9 +840,9 @@ _IN_FEEDFORWARD = [
         "stale-scale-of-priors",
         "if values is None and block not in self._shared_priors:",
         "if values is None:",
-        "scales",
+        "scales of priors",
     ),
-    _in_feedforward("jacobian-dropped", " + jacobian.double()", "", "scale"),
+    _in_feedforward("jacobian-dropped", " + jacobian.double()", "", "scale", "network_density"),
     _in_feedforward(
         "noise-shared-between-chains",
         "positions, z[:, number])",
@@ -865,8 +873,8 @@ _IN_FEEDFORWARD = [
     ),
     _in_feedforward(
         "wrong-outgoing-weights",
-        "outgoing = self._weight(state.position, layer + 1)",
-        "outgoing = self._weight(state.position - state.position[:1], layer + 1)",
+        "outgoing = self._density.weight(state.position, layer + 1)",
+        "outgoing = self._density.weight(state.position - state.position[:1], layer + 1)",
         "deep",
     ),
     _in_feedforward(
@@ -953,13 +961,19 @@ _IN_FUSED = [
         "score: float = 0.0 * error",
         "deep",
     ),
-    _in_fused("scale-of-a-prior-dropped", "compiled", "score - log_scale", "score - 0.0", "scales"),
+    _in_fused(
+        "scale-of-a-prior-dropped",
+        "compiled",
+        "score - log_scale",
+        "score - 0.0",
+        "scales of priors",
+    ),
     _in_fused(
         "stale-scale-of-priors",
         "compiled",
         "is_shared = net.term_starts[block] < ",
         "is_shared = net.term_starts[block] < 0 * ",
-        "scales",
+        "scales of priors",
     ),
     _in_fused("sum-of-squares-not-halved", "compiled", "0.5 * squares", "squares", "variances"),
     _in_fused(
@@ -977,7 +991,7 @@ _IN_FUSED = [
         "memory",
         "(0.5 * (priors.degrees_of_freedom + 1))",
         "(0.5 * priors.degrees_of_freedom)",
-        "student",
+        "student priors",
     ),
     _in_fused("prior-mean-dropped", "compiled", "value - net.prior_locs[at]", "value", "layers"),
     Fault(
