@@ -25,7 +25,7 @@ from benchmarks.uci.exchange import (
 )
 from benchmarks.uci.page import page, place_of
 from benchmarks.uci.plans import PLANS, Plan
-from pyro_fnbg import BayesianMLP, predict, score_classes
+from pyro_fnbg import BayesianMLP, predict, score_classes, score_numbers
 
 Y_NUMBERS = np.array([0.0, 1.0])
 # Two chains of one draw: of each row a mixture of two Normal distributions
@@ -89,19 +89,23 @@ def test_chains_are_diagnosed_by_rows_and_single_draws_are_not():
     assert scoring.diagnostics(NUMBERS) == {}
 
 
-def test_networks_predict_what_the_package_predicts():
+@pytest.mark.parametrize("num_classes", [3, 0])
+def test_networks_predict_what_the_package_predicts(num_classes):
     pyro.set_rng_seed(1)
-    settings = {"hidden": [4]}
     x = torch.randn(6, 3)
-    y = torch.tensor([0, 1, 2, 0, 1, 2])
-    about = {"num_classes": 3, "settings": settings}
+    y = torch.tensor([0, 1, 2, 0, 1, 2]) if num_classes else torch.randn(6)
+    about = {"num_classes": num_classes, "settings": {"hidden": [4]}}
     model = fits.network(Task(x.numpy(), y.numpy(), x.numpy(), about))
     assert isinstance(model, BayesianMLP)
-    assert model.widths == (3, 4, 3)
+    assert model.widths == (3, 4, num_classes or 2)
     samples = {name: torch.randn(2, 5, *shape) for name, shape in model.parameter_shapes.items()}
     found = scoring.scores(fits.predicted(model, samples, x, {}), y.numpy())
     pooled = {name: values.flatten(0, 1) for name, values in samples.items()}
-    assert found == pytest.approx(dict(score_classes(predict(model, pooled, x), y)), rel=1e-4)
+    if num_classes:
+        expected = score_classes(predict(model, pooled, x), y)
+    else:
+        expected = score_numbers(predict(model, pooled, x, y, quantiles=scoring.LEVELS), y)
+    assert found == pytest.approx(dict(expected), rel=1e-4)
 
 
 def test_split_is_standardised_by_the_rows_to_learn_from(tmp_path):

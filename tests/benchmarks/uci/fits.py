@@ -19,11 +19,11 @@ from torch import Tensor
 from benchmarks.uci.baselines import fit_boosting, fit_linear
 from benchmarks.uci.exchange import Outcome, Task, read_task, timed, write_outcome
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+from pyro_fnbg.fitting.warm_start import warm_start
+from pyro_fnbg.networks.likelihoods import scales_of
 
 __all__ = ["fit_chains", "fit_ensemble", "network", "predicted"]
 
-# What the head adds to the softplus of its second output
-LEAST_SCALE = 1e-6
 # Share of the budget that the last pilot takes at least
 PILOT_SHARE = 0.03
 # Sweeps of the first pilots
@@ -154,8 +154,6 @@ def fitted(
     model: BayesianMLP, x: Tensor, y: Tensor, count: int, settings: Mapping[str, Any]
 ) -> Params:
     """Fit some networks, each from a start of its own."""
-    from pyro_fnbg.fitting.warm_start import warm_start
-
     return warm_start(model, x, y, num_chains=count, disable_progbar=True, **settings["warm_start"])
 
 
@@ -169,8 +167,8 @@ def predicted(model: BayesianMLP, samples: Params, x: Tensor, about: dict[str, A
     outputs = torch.stack(by_chain)
     if model.likelihood == "categorical":
         return Outcome(log_probabilities=outputs.log_softmax(-1).numpy(), about=about)
-    scales = torch.nn.functional.softplus(outputs[..., 1]) + LEAST_SCALE
-    return Outcome(outputs[..., 0].numpy(), scales.numpy(), about=about)
+    means, raw = outputs.unbind(-1)
+    return Outcome(means.numpy(), scales_of(raw).numpy(), about=about)
 
 
 METHODS: dict[str, Callable[[Task], Outcome]] = {
