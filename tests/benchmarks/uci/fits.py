@@ -28,6 +28,8 @@ __all__ = ["fit_chains", "fit_ensemble", "network", "predicted"]
 PILOT_SHARE = 0.03
 # Sweeps of the first pilots
 SHORT_PILOT = 10
+# Steps of the pilots of a warm start
+PILOT_STEPS = 100
 BY_LAYER = "acceptance rate by layer"
 
 Params = Mapping[str, Tensor]
@@ -69,7 +71,12 @@ def fit_chains(task: Task, is_warm: bool) -> Outcome:
     pyro.set_rng_seed(task.about["seed"])
     with timed(about):
         started = time.process_time()
-        starts = fitted(model, x, y, settings["num_chains"], settings) if is_warm else None
+        starts = None
+        if is_warm:
+            known = partial(warm_start, model, x, y, num_chains=settings["num_chains"])
+            steps = annealing_steps(known, settings, settings["annealing_share"] * budget)
+            starts = fitted(model, x, y, settings["num_chains"], settings, steps)
+            about["annealing_steps"] = steps
         about["warm_start_core_seconds"] = time.process_time() - started
         run = partial(run_chains, model, x, y, starts, settings)
         set_up, per_sweep = pace(run, PILOT_SHARE * budget)
@@ -86,6 +93,26 @@ def fit_chains(task: Task, is_warm: bool) -> Outcome:
         "acceptance_by_layer": [list(rates.values()) for rates in found[BY_LAYER].values()],
     }
     return predicted(model, mcmc.get_samples(group_by_chain=True), x_test, about)
+
+
+def annealing_steps(fit: Callable[..., Any], settings: Mapping[str, Any], seconds: float) -> int:
+    """Return how many steps of annealing end that many seconds after a warm start begins.
+
+    Two pilots tell what a step of the fit and one of annealing take.
+    """
+
+    def seconds_of(steps: int, annealing: int) -> float:
+        began = time.process_time()
+        fit(steps=steps, annealing_steps=annealing, disable_progbar=True)
+        return time.process_time() - began
+
+    began = time.process_time()
+    seconds_of(1, 1)  # what is done once
+    least = seconds_of(1, 1)
+    per_step = (seconds_of(1 + PILOT_STEPS, 1) - least) / PILOT_STEPS
+    per_annealing = (seconds_of(1, 1 + PILOT_STEPS) - least) / PILOT_STEPS
+    spent = time.process_time() - began + least + settings["warm_start"]["steps"] * per_step
+    return max(0, int((seconds - spent) / per_annealing))
 
 
 def run_chains(
@@ -151,10 +178,23 @@ def fit_ensemble(task: Task) -> Outcome:
 
 
 def fitted(
-    model: BayesianMLP, x: Tensor, y: Tensor, count: int, settings: Mapping[str, Any]
+    model: BayesianMLP,
+    x: Tensor,
+    y: Tensor,
+    count: int,
+    settings: Mapping[str, Any],
+    annealing_steps: int = 0,
 ) -> Params:
     """Fit some networks, each from a start of its own."""
-    return warm_start(model, x, y, num_chains=count, disable_progbar=True, **settings["warm_start"])
+    return warm_start(
+        model,
+        x,
+        y,
+        num_chains=count,
+        annealing_steps=annealing_steps,
+        disable_progbar=True,
+        **settings["warm_start"],
+    )
 
 
 def predicted(model: BayesianMLP, samples: Params, x: Tensor, about: dict[str, Any]) -> Outcome:

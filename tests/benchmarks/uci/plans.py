@@ -21,6 +21,7 @@ class Plan:
         warmup_share: Of the sweeps of our chains, by method.
         kernel: Further arguments of ``FNBG``.
         warm_start: Further arguments of ``warm_start``, for chains and for the deep ensemble.
+        annealing_share: Of the budget of warm chains, for the warm start with its annealing.
         members_at_a_time: Of the deep ensemble.
         peer: Arguments of the peer's estimators: those of its authors' benchmark.
         nuts: Warmup, draws and depth of trees of each NUTS chain, and seconds after which no
@@ -34,7 +35,8 @@ class Plan:
     num_draws: int = 100
     warmup_share: Mapping[str, float] = field(default_factory=lambda: {"cold": 0.5, "warm": 1 / 3})
     kernel: Mapping[str, Any] = field(default_factory=dict)
-    warm_start: Mapping[str, Any] = field(default_factory=dict)
+    warm_start: Mapping[str, Any] = field(default_factory=lambda: {"steps": 3_000})
+    annealing_share: float = 0.6
     members_at_a_time: int = 10
     peer: Mapping[str, Any] = field(
         default_factory=lambda: {
@@ -71,7 +73,7 @@ class Plan:
         }
         for name, share in self.warmup_share.items():
             settings[name] = {**chains, "warmup_share": share, "kernel": dict(self.kernel)}
-        settings["warm"] |= warm_start
+        settings["warm"] |= {**warm_start, "annealing_share": self.annealing_share}
         return {"hidden": list(self.hidden), **settings[method]}
 
 
