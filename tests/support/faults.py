@@ -404,7 +404,7 @@ _GENERAL = [
         module="pyro_fnbg.core.moves.conjugate",
         old="gammainccinv(shapes, tail)",
         new="gammaincinv(shapes, tail)",
-        killed_by="tests/core/test_conjugate.py::"
+        killed_by="tests/core/test_conjugate_move.py::"
         "test_noise_is_the_quantile_of_a_gamma_distribution_in_both_tails[7.3]",
     ),
     Fault(
@@ -412,7 +412,7 @@ _GENERAL = [
         module="pyro_fnbg.core.moves.conjugate",
         old="0.5 * sums.index_add",
         new="sums.index_add",
-        killed_by="tests/core/test_conjugate.py::test_draw_is_of_the_conditional_by_hand",
+        killed_by="tests/core/test_conjugate_move.py::test_draw_is_of_the_conditional_by_hand",
     ),
     Fault(
         name="number-of-parameters-not-halved",
