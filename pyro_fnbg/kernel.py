@@ -94,7 +94,8 @@ class FNBG(MCMCKernel):
         moves: What proposes the candidates of blocks that do not name a move themselves: "walk", a
             Gaussian random walk; or "pcn", preconditioned Crank-Nicolson steps, which leave the
             prior as it is, so that the likelihood alone decides. Blocks whose priors are no
-            independent Normal distributions of their own get the walk.
+            independent Normal distributions of their own get the walk. Whatever it says, variances
+            of priors are drawn from their conditionals where these are known; see ``ScalePrior``.
 
     Attributes:
         config: The arguments.

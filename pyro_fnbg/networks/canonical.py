@@ -48,7 +48,8 @@ def canonical_samples(statement: Feedforward, samples: Mapping[str, Tensor]) -> 
     Args:
         statement: What the model states: `model.feedforward(x)` with any inputs.
         samples: Draws by site name, with as many dimensions for draws and chains in front as one
-            likes. Sites that are no weights or biases are passed on as they are.
+            likes. Other sites are passed on as they are; but sampled scales of priors, one a node,
+            are sorted with the nodes.
 
     Returns:
         The draws, by the same names.
@@ -71,7 +72,7 @@ def canonical_samples(statement: Feedforward, samples: Mapping[str, Tensor]) -> 
     layers = list(zip(net.layers, net.layers[1:], net.activations, strict=False))
     for layer, above, activation in reversed(layers):
         found |= _signed(found, layer, above, activation)
-        found |= _sorted(found, layer, above)
+        found |= _sorted(found, layer, above, statement.prior_scales.get(f"{above}.weight", ""))
     return found
 
 
@@ -115,8 +116,13 @@ def _signed(
     return changed
 
 
-def _sorted(samples: Mapping[str, Tensor], layer: str, above: str) -> dict[str, Tensor]:
-    """Sort nodes by the norm of their weights to the layer above, largest first."""
+def _sorted(
+    samples: Mapping[str, Tensor], layer: str, above: str, scales: str
+) -> dict[str, Tensor]:
+    """Sort nodes by the norm of their weights to the layer above, largest first.
+
+    Where each node has a scale of these weights' prior, in the site ``scales``, it goes with it.
+    """
     weights = samples[f"{above}.weight"]
     order = weights.norm(dim=-2).argsort(dim=-1, descending=True, stable=True)
     changed = {f"{above}.weight": weights.take_along_dim(order.unsqueeze(-2), -1)}
@@ -124,4 +130,6 @@ def _sorted(samples: Mapping[str, Tensor], layer: str, above: str) -> dict[str, 
     changed[f"{layer}.weight"] = own.take_along_dim(order.unsqueeze(-1), -2)
     if f"{layer}.bias" in samples:
         changed[f"{layer}.bias"] = samples[f"{layer}.bias"].take_along_dim(order, -1)
+    if scales in samples and samples[scales].shape == order.shape:
+        changed[scales] = samples[scales].take_along_dim(order, -1)
     return changed

@@ -1,5 +1,6 @@
 """Nodes in one order and sign: the same function, the same weights for all equal draws."""
 
+import pyro.distributions as dist
 import pytest
 import torch
 
@@ -7,6 +8,7 @@ from pyro_fnbg import BayesianMLP, Feedforward
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.canonical import canonical_samples
 from pyro_fnbg.networks.likelihoods import Likelihood
+from pyro_fnbg.networks.priors import ScalePrior
 from pyro_fnbg.networks.statement import NotFeedforward
 from pyro_fnbg.results.estimates import site_estimates
 from support.data import normal
@@ -147,6 +149,21 @@ def test_leading_dimensions_are_free_and_other_sites_are_left_alone():
     one = canonical_samples(stated(net), {name: value[2, 1] for name, value in draws.items()})
     for name, value in one.items():
         torch.testing.assert_close(found[name][2, 1], value)
+
+
+def test_scales_of_priors_follow_their_nodes():
+    """Those of each node's outgoing weights; that of the layer below has none to follow."""
+    per_input = ScalePrior(dist.HalfNormal(1.0), per="input")
+    model = BayesianMLP([2, 5, 1], per_input, likelihood="normal")
+    shapes = model.parameter_shapes | model.scale_shapes
+    draws = {name: normal(4, *shape) for name, shape in shapes.items()}
+    # A mark on each node
+    draws["layer2.weight_scale"] = draws["layer2.weight"].abs().squeeze(-2)
+    found = canonical_samples(model.feedforward(normal(3, 2)), draws)
+    weights = found["layer2.weight"].abs().squeeze(-2)
+    assert not torch.equal(weights, draws["layer2.weight"].abs().squeeze(-2))
+    assert torch.equal(found["layer2.weight_scale"], weights)
+    assert torch.equal(found["layer1.weight_scale"], draws["layer1.weight_scale"])
 
 
 def test_a_network_without_hidden_nodes_has_nothing_to_sort():
