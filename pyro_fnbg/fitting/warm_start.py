@@ -75,8 +75,8 @@ def warm_start(
         batch_plate: Name of the plate whose rows are the data, where there are several.
         held_out: Share of the rows that no fit sees, and that choose among its places, which are
             looked at a hundred times; 0 for none: then it is the training loss that chooses. Left
-            out, a tenth; none where the model cannot be given some of its rows, such as one
-            without a plate.
+            out, a tenth; none of fewer than 200 rows, or where the model cannot be given some of
+            its rows, such as one without a plate.
         disable_progbar: Whether to show no progress bar.
         **kwargs: The model's keyword arguments; those with a name from above have to be given by
             position.

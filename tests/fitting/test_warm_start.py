@@ -12,6 +12,7 @@ from pyro.infer import MCMC
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from pyro_fnbg.fitting.warm_start import warm_start
 from support.data import normal
+from support.statistics import assert_same_expectation
 
 X = normal(60, 2)
 SLOPES = torch.tensor([1.0, -2.0])
@@ -165,6 +166,38 @@ def test_model_that_decides_by_its_values_is_run_for_one_chain_after_the_other()
     found = fit(model, X, Y, num_chains=2, steps=300, learning_rate=0.05, held_out=0.0)
     assert "one run of the model each" in repr(found)
     assert torch.allclose(found["level"], torch.full((2,), float(Y.mean())), atol=0.25)
+
+
+def test_model_without_any_gradient_starts_at_draws_from_the_prior():
+    def model(x, y):
+        place = pyro.sample("place", dist.Normal(5.0, 0.1))
+        with pyro.plate("data", len(x)) as rows:
+            pyro.sample("y", dist.Normal((x[rows, 0] > place).float(), 1.0), obs=y[rows])
+
+    with pytest.warns(UserWarning, match="no gradient"):
+        found = fit(model, X, Y, num_chains=2)
+    assert found.report.num_steps == 0
+    assert "its random start" in repr(found)
+    assert torch.allclose(found["place"], torch.tensor(5.0), atol=0.5)
+
+
+def test_chains_from_warm_and_from_cold_starts_have_one_posterior():
+    """Nothing of a fit enters the draws, so where chains start is forgotten."""
+    x = torch.linspace(-2, 2, 25).unsqueeze(-1)
+    y = torch.sin(2 * x[:, 0]) + 0.8 * normal(25)
+    model = BayesianMLP([1, 2, 1], activation="tanh", likelihood="normal", observation_scale=0.8)
+    places = torch.tensor([[-1.5], [0.0], [0.7], [2.5]])
+    means = []
+    for start in (None, fit(model, x, y, num_chains=4, steps=300)):
+        kernel = FNBG(model, thin=10)
+        mcmc = MultiChainMCMC(kernel, 2000, 1000, start, num_chains=4, disable_progbar=True)
+        mcmc.run(x, y)
+        draws = mcmc.get_samples(group_by_chain=True)
+        means.append(model.forward(draws, places).squeeze(-1))
+    cold, warm = means
+    for place in range(len(places)):
+        assert_same_expectation(warm[..., place], cold[..., place])
+        assert_same_expectation(warm[..., place].square(), cold[..., place].square())
 
 
 @pytest.mark.parametrize(
