@@ -43,14 +43,12 @@ class Fit(NamedTuple):
     Attributes:
         positions: The best place of each, shape ``(C, num_params)``.
         best_steps: The step after which it was there, shape ``(C,)``.
-        num_steps: Number of steps made.
         course: The losses.
         num_setbacks: How often each chain lost its density and went back, shape ``(C,)``.
     """
 
     positions: Tensor
     best_steps: Tensor
-    num_steps: int
     course: Course
     num_setbacks: Tensor
 
@@ -89,9 +87,7 @@ def descend(
     num_chains, scale = len(starts), rows.plan.num_rows
     positions = starts.clone().requires_grad_()
     optimizer = torch.optim.AdamW([positions], lr=learning_rate, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, partial(_share, num_steps=max(1, num_steps))
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_share, max(1, num_steps)))
     num_setbacks = torch.zeros(num_chains, dtype=torch.long, device=starts.device)
     first = _held_out_loss(held_out, rows, starts)
     best = _Best(starts, first)
@@ -130,7 +126,7 @@ def descend(
         torch.stack(training, 1).cpu(),
         None if held_out is None else torch.stack(held, 1).cpu(),
     )
-    return Fit(best.positions, best.steps.cpu(), num_steps, course, num_setbacks.cpu())
+    return Fit(best.positions, best.steps.cpu(), course, num_setbacks.cpu())
 
 
 def _share(num_steps: int, step: int) -> float:

@@ -55,8 +55,8 @@ class FitReport:
         course = self.losses
         for chain, best in enumerate(self.best_steps.tolist()):
             at = int((course.steps == best).nonzero()[0])
-            words = [f"chain {chain}: step {best}"]
-            words.append(f"training loss {float(course.training[chain, at]):.4g}")
+            words = [f"chain {chain}: step {best}" if best else f"chain {chain}: its random start"]
+            words += [f"training loss {float(course.training[chain, at]):.4g}"] if best else []
             if course.held_out is not None:
                 first, last = (float(course.held_out[chain, place]) for place in (0, at))
                 words.append(f"held-out loss {first:.4g} -> {last:.4g}")

@@ -22,8 +22,8 @@ from pyro_fnbg.fitting.descent import descend
 from pyro_fnbg.fitting.fit_report import FitReport, WarmStart
 from pyro_fnbg.fitting.joint import (
     Density,
+    Gradients,
     JointDensity,
-    StatedDensities,
     Terms,
     find_gradients,
     stated_densities,
@@ -46,8 +46,8 @@ def warm_start(
     model: Model,
     *args: Any,
     num_chains: int = 1,
-    steps: int = 3_000,
-    learning_rate: float = 0.01,
+    steps: int = 5_000,
+    learning_rate: float = 0.02,
     batch_size: int | None = None,
     batch_plate: str | None = None,
     held_out: float | None = None,
@@ -55,14 +55,79 @@ def warm_start(
     disable_progbar: bool = False,
     **kwargs: Any,
 ) -> WarmStart:
-    """Fit a model once a chain, from different random starts, to start chains from the fits.
+    r"""Fit a model once for every chain, each from a random start, to start chains where fits end.
 
-    Each chain raises the model's own log density, likelihood and priors, in unconstrained space,
-    by AdamW on batches of rows; the values with the best likelihood of some held-out rows are
-    returned.
+    An initialisation, and no more: the chains' warmup follows, and nothing of the fits enters the
+    draws. Each chain raises the model's own log density (the likelihood of a batch times N/n, the
+    priors, and the log Jacobians of constrained sites, as the sampler's) by AdamW in unconstrained
+    space. So a fit goes towards a mode of *that* density, which depends on how the model is
+    parametrised. The values with the best mean log likelihood of held-out rows are kept. For the
+    chains, held-out rows are data again, as all others.
+
+    Weights of networks start at random with variance 2 / inputs (He, Zhang, Ren and Sun, 2015), and
+    their biases at 0: sites ``NAME.weight`` of two dimensions, with ``NAME.bias``. All others start
+    at a draw from their priors. All chains take the same batches; at once where the model states
+    that it is a network (see ``Feedforward``), or where ``torch.func.vmap`` can map a run of it,
+    else one after the other.
+
+    What has no gradient is not fitted. "step" activations, as of ``BayesianMLP``, get the gradient
+    of a sigmoid in place of their own (a straight-through estimator: Bengio, Leonard and Courville,
+    2013). Other sites that the data and the rest of the model have no gradient for stay where they
+    were drawn from their priors, with a warning.
+
+    Args:
+        model: The Pyro model, as for ``FNBG``.
+        *args: Its arguments.
+        num_chains: Number of chains. Chain c is the same whatever their number, up to rounding.
+        steps: Steps of each fit.
+        learning_rate: The highest of AdamW: in the first tenth of the steps it rises to that, and
+            then falls to 0 along a cosine.
+        batch_size: Rows of a step's batch, of the plate around the observed site; left out, the
+            model's own ``subsample_size``, else 256.
+        batch_plate: Name of the plate whose rows are the data, where there are several.
+        held_out: Share of the rows that no fit sees, and that choose among its places, which are
+            looked at a hundred times; 0 for none: then it is the training loss that chooses. Left
+            out, a tenth; none of fewer than 200 rows, or where the model cannot be given some of
+            its rows, such as one without a plate.
+        annealing_steps: Steps after the fit that take each chain from a mode to where the
+            posterior has its mass, by microcanonical Langevin dynamics on all rows that are hot at
+            first (Robnik, De Luca, Silverstein and Seljak, 2023). Each takes about as long as a
+            step of a fit whose batch has all rows.
+        disable_progbar: Whether to show no progress bar.
+        **kwargs: The model's keyword arguments; those with a name from above have to be given by
+            position.
+
+    Returns:
+        Unconstrained initial values by site, finite and with a finite log density; with several
+        chains, a dimension for them is in front. They are what ``initial_params`` of
+        ``MultiChainMCMC`` and of Pyro's ``MCMC`` take. ``.report``, ``.seconds`` and ``.losses``
+        say how they came about, and printing shows it.
+
+    Raises:
+        ValueError: If the model or an argument does not fit; the message names the value and what
+            is allowed.
+
+    References:
+        Sommer, Wimmer, Papamarkou, Bothmann, Bischl and Ruegamer (2024), "Connecting the dots: is
+        mode-connectedness the key to feasible sample-based inference in Bayesian neural networks?",
+        whose chains start at the members of a deep ensemble.
+
+    Example:
+        >>> import pyro
+        >>> from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+        >>> pyro.set_rng_seed(0)
+        >>> x = torch.linspace(-2, 2, 50).unsqueeze(-1)
+        >>> y = x.squeeze(-1).sin()
+        >>> model = BayesianMLP([1, 3, 1], activation="tanh", likelihood="normal")
+        >>> start = warm_start(model, x, y, num_chains=2, steps=50, disable_progbar=True)
+        >>> start["layer1.weight"].shape
+        torch.Size([2, 3, 1])
+        >>> mcmc = MultiChainMCMC(
+        ...     FNBG(model), 10, 10, initial_params=start, num_chains=2, disable_progbar=True
+        ... )
+        >>> mcmc.run(x, y)
     """
-    _check_arguments(num_chains, steps, learning_rate, held_out, disable_progbar)
-    check_count("annealing_steps", annealing_steps, 0)
+    _check_arguments(num_chains, steps, annealing_steps, learning_rate, held_out, disable_progbar)
     check_batch_arguments(batch_size, "shuffled", batch_plate, None)
     started = time.perf_counter()
     args = tuple(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)
@@ -73,63 +138,54 @@ def warm_start(
         with seeded(_seed(keys[0], Stream.MODEL, 0)), torch.no_grad():
             sites = checked_sites(bound)
             rows = split_rows(bound, sites, batch_size, batch_plate, held_out, keys[0])
-        first = rows.batch(0)
+            likelihood = _held_out(bound, sites, rows)
         single = ModelDensity(bound, sites, rows.plan)
-        joint = JointDensity(single)
-        plate = rows.plan.plate
-        starts = torch.stack([random_start(bound, sites, joint, plate, first, key) for key in keys])
+        joint, first = JointDensity(single), rows.batch(0)
+        starts = torch.stack(
+            [random_start(bound, sites, joint, rows.plan.plate, first, key) for key in keys]
+        )
         stated = stated_densities(bound, sites, rows.plan, joint, starts, first)
+        if stated is not None and likelihood is not None:
+            likelihood = stated.log_likelihood
         gradients = find_gradients(single, starts, first)
-        names = gradients.sites
-        from_prior = tuple(name for name in sites.constrain if name not in names)
+        from_prior = tuple(name for name in sites.constrain if name not in gradients.sites)
         if from_prior:
             _warn_of_prior(from_prior)
-        is_fitted = _is_of(sites.layout, names)
-        with progress_bar(
-            num_chains * (steps + annealing_steps) if names else 0,
-            not disable_progbar,
-            desc="Fit",
-            unit="step",
-        ) as bar:
+        is_fitted = _is_of(sites.layout, gradients.sites)
+        num_steps, num_annealing = (steps, annealing_steps) if gradients.sites else (0, 0)
+        on_all = _density_on_all(bound, sites, rows, starts) if num_annealing else None
+        total_steps = num_chains * (num_steps + num_annealing)
+        with progress_bar(total_steps, not disable_progbar, desc="Fit", unit="step") as bar:
             fit = descend(
                 joint if stated is None else stated.density,
-                _held_out(bound, sites, rows, stated),
+                likelihood,
                 rows,
                 starts,
                 is_fitted,
-                steps if names else 0,
+                num_steps,
                 learning_rate,
                 bar.update,
             )
             annealed = None
-            if annealing_steps and names:
+            if on_all is not None:
+                noise = torch.Generator().manual_seed(_seed(keys[0], Stream.FIT, 2))
                 annealed = anneal(
-                    _full_density(bound, sites, rows, starts),
-                    fit.positions,
-                    is_fitted,
-                    annealing_steps,
-                    torch.Generator().manual_seed(_seed(keys[0], Stream.FIT, 2)),
-                    bar.update,
+                    on_all, fit.positions, is_fitted, num_annealing, noise, bar.update
                 )
-    found = fit.positions if annealed is None else annealed.positions
-    values = sites.layout.unflatten(found if num_chains > 1 else found[0])
-    is_joint = stated is not None or joint.joins_chains
     report = FitReport(
-        method=(
-            f"AdamW of {num_chains} chain{'s' * (num_chains > 1)}, "
-            + ("all in one run" if is_joint else "one run of the model each")
-            + (", straight-through gradients of steps" if gradients.replaced else "")
-        ),
+        method=_method(num_chains, stated is not None or joint.joins_chains, gradients),
         seconds=time.perf_counter() - started,
-        num_steps=fit.num_steps,
+        num_steps=num_steps,
         best_steps=fit.best_steps,
         losses=fit.course,
-        batch_size=None if plate is None else rows.plan.batch_size,
+        batch_size=None if rows.plan.plate is None else rows.plan.batch_size,
         num_held_out=rows.num_held_out,
         from_prior=from_prior,
         num_setbacks=fit.num_setbacks,
         annealing=annealed,
     )
+    found = fit.positions if annealed is None else annealed.positions
+    values = sites.layout.unflatten(found if num_chains > 1 else found[0])
     return WarmStart({name: value.clone() for name, value in values.items()}, report)
 
 
@@ -137,7 +193,7 @@ def _seed(key: ChainKey, stream: Stream, number: int) -> int:
     return int(generator(key, stream, number).integers(2**63 - 1))
 
 
-def _full_density(
+def _density_on_all(
     bound: BoundModel, sites: ModelSites, rows: Rows, starts: Tensor
 ) -> Callable[[Tensor], Tensor]:
     """Return the log density on all rows, of several chains.
@@ -158,17 +214,21 @@ def _full_density(
     return lambda positions: density(positions, None)
 
 
-def _held_out(
-    bound: BoundModel, sites: ModelSites, rows: Rows, stated: StatedDensities | None
-) -> Density | None:
+def _method(num_chains: int, is_joint: bool, gradients: Gradients) -> str:
+    """Say in words how chains were fitted."""
+    words = [f"AdamW of {num_chains} chain{'s' * (num_chains > 1)}"]
+    words.append("all in one run" if is_joint else "one run of the model each")
+    words += ["straight-through gradients of steps"] if gradients.replaced else []
+    return ", ".join(words)
+
+
+def _held_out(bound: BoundModel, sites: ModelSites, rows: Rows) -> Density | None:
     """Return what sums the log likelihood of a piece of the held-out rows."""
     if not rows.held_out:
         return None
-    if stated is not None:
-        return stated.log_likelihood
     piece = rows.held_out[0]
     plan = BatchPlan(rows.plan.plate, rows.plan.num_rows, len(piece), "shuffled", 1.0)
-    with PlateRows(plan.plate, piece), torch.no_grad():
+    with PlateRows(plan.plate, piece):
         names = {name for name, _, _ in observed_in_plate(bound.prior_trace(), plan.plate)}
 
     def likelihood(terms: Terms) -> Tensor:
@@ -196,7 +256,12 @@ def _warn_of_prior(names: tuple[str, ...]) -> None:
 
 
 def _check_arguments(
-    num_chains: int, steps: int, learning_rate: float, held_out: float | None, disable: bool
+    num_chains: int,
+    steps: int,
+    annealing_steps: int,
+    learning_rate: float,
+    held_out: float | None,
+    disable: bool,
 ) -> None:
     """Check the arguments that need no model.
 
@@ -205,6 +270,7 @@ def _check_arguments(
     """
     check_count("num_chains", num_chains, 1)
     check_count("steps", steps, 1)
+    check_count("annealing_steps", annealing_steps, 0)
     check_flag("disable_progbar", disable)
     rate = as_finite(learning_rate)
     if rate is None or rate <= 0:

@@ -1,4 +1,4 @@
-"""Annealing: its end is like a draw where that can be known, and it never leaves what is possible."""
+"""Annealing ends like a draw where that can be known, and never leaves what is possible."""
 
 import math
 
@@ -36,7 +36,7 @@ def test_course_holds_the_log_densities_from_start_to_end():
     starts = torch.full((3, 20), 0.1)
     found = annealed(gaussian, starts, 250, advance=counted.append)
     assert counted == [3] * 250
-    assert found.steps[0] == 0 and found.steps[-1] == 250
+    assert found.steps[[0, -1]].tolist() == [0, 250]
     assert found.log_densities.shape == (3, len(found.steps))
     for place, positions in ((0, starts), (-1, found.positions)):
         expected = gaussian(positions).double()

@@ -7,11 +7,12 @@ import torch
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.batches import BatchPlan
-from pyro_fnbg.fitting.joint import JointDensity, find_gradients
+from pyro_fnbg.fitting.joint import JointDensity, find_gradients, stated_densities
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.planning import NO_PLATE
 from pyro_fnbg.model.sites import PlateRows, inspect_model, prior_draws
+from pyro_fnbg.networks.priors import ScalePrior
 from support.data import normal, three_classes
 
 X, LABELS = three_classes()
@@ -68,6 +69,68 @@ def test_chains_in_one_run_have_the_values_and_gradients_of_single_chains(name, 
     # The sampler's own density, which takes no gradients
     expected = [density.on(rows)(position).log_terms.sum() for position in positions]
     assert torch.allclose(found[0][0].double(), torch.stack(expected), rtol=1e-5)
+
+
+STATED = {
+    "relu normal": {"likelihood": "normal", "observation_scale": dist.HalfNormal(1.0)},
+    "relu scales": {"likelihood": "normal", "observation_scale": "network"},
+    "relu student": {"likelihood": "student", "prior": "student"},
+    "tanh poisson": {"likelihood": "poisson", "prior_scale": 0.3},
+    "tanh categorical": {"likelihood": "categorical", "prior": "laplace"},
+    "step bernoulli": {"likelihood": "bernoulli"},
+    "tanh normal": {"likelihood": "normal", "prior_scale": ScalePrior(dist.HalfNormal(1.0))},
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+@pytest.mark.parametrize("rows", [None, ROWS], ids=["all rows", "a batch"])
+def test_a_stated_network_has_the_values_and_gradients_of_the_model(name, rows):
+    arguments = STATED[name]
+    outputs = 3 if "categorical" in name else 2 if "scales" in name else 1
+    model = BayesianMLP([4, 5, 3, outputs], activation=name.split()[0], **arguments)
+    y = {"categorical": LABELS, "bernoulli": (LABELS > 0).float(), "poisson": LABELS.float()}
+    bound = BoundModel(model, (X, y.get(name.split()[1], Y)))
+    plan = BatchPlan("data", 30, 30 if rows is None else 7, "shuffled", 30 / 7)
+    with torch.no_grad():
+        sites = inspect_model(bound)
+        positions = prior_draws(bound, sites, PlateRows(None, None), 4)
+    model_density = JointDensity(ModelDensity(bound, sites, plan))
+    stated = stated_densities(bound, sites, plan, model_density, positions, rows)
+    found = []
+    for density in (model_density, stated.density):
+        at = positions.clone().requires_grad_()
+        values = density(at, rows)
+        found.append((values.detach().double(), torch.autograd.grad(values.sum(), at)[0]))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-4, atol=1e-4)
+    sizes = found[0][1].abs().amax()
+    assert ((found[1][1] - found[0][1]).abs() <= 1e-4 * sizes).all()
+    # Each row of the likelihood counts once
+    of_data = JointDensity(ModelDensity(bound, sites, plan), lambda terms: terms["obs"].sum())
+    torch.testing.assert_close(
+        stated.log_likelihood(positions, rows),
+        of_data(positions, rows).double() / plan.factor,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def density_alone(bound, sites):
+    return JointDensity(ModelDensity(bound, sites, BatchPlan("data", 30, 30, "full", 1.0)))
+
+
+def test_a_statement_that_is_not_the_models_is_not_used():
+    class Other(BayesianMLP):
+        def __call__(self, x, y=None):
+            return super().__call__(2 * x, y)
+
+    model = Other([4, 5, 1], likelihood="normal")
+    bound = BoundModel(model, (X, Y))
+    with torch.no_grad():
+        sites = inspect_model(bound)
+        positions = prior_draws(bound, sites, PlateRows(None, None), 4)
+    density = density_alone(bound, sites)
+    plan = BatchPlan("data", 30, 30, "full", 1.0)
+    assert stated_densities(bound, sites, plan, density, positions, None) is None
 
 
 def test_gradient_is_the_slope_of_the_density():

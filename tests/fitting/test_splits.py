@@ -81,6 +81,11 @@ def test_large_data_come_in_batches_without_being_asked_for():
     assert rows.plan.batch_size < 900
 
 
+@pytest.mark.parametrize(("num_rows", "expected"), [(199, 0), (200, 20)])
+def test_few_rows_are_held_out_only_where_it_is_asked_for(num_rows, expected):
+    assert split(plain, normal(num_rows)).num_held_out == expected
+
+
 def test_subsample_size_of_a_model_is_that_of_batches_and_of_held_out_pieces():
     rows = split(plain, Y, 6, held_out=0.3)
     assert [len(piece) for piece in rows.held_out] == [6, 6]

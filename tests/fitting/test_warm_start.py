@@ -12,6 +12,7 @@ from pyro.infer import MCMC
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from pyro_fnbg.fitting.warm_start import warm_start
 from support.data import normal
+from support.statistics import assert_same_expectation
 
 X = normal(60, 2)
 SLOPES = torch.tensor([1.0, -2.0])
@@ -167,6 +168,38 @@ def test_model_that_decides_by_its_values_is_run_for_one_chain_after_the_other()
     assert torch.allclose(found["level"], torch.full((2,), float(Y.mean())), atol=0.25)
 
 
+def test_model_without_any_gradient_starts_at_draws_from_the_prior():
+    def model(x, y):
+        place = pyro.sample("place", dist.Normal(5.0, 0.1))
+        with pyro.plate("data", len(x)) as rows:
+            pyro.sample("y", dist.Normal((x[rows, 0] > place).float(), 1.0), obs=y[rows])
+
+    with pytest.warns(UserWarning, match="no gradient"):
+        found = fit(model, X, Y, num_chains=2)
+    assert found.report.num_steps == 0
+    assert "its random start" in repr(found)
+    assert torch.allclose(found["place"], torch.tensor(5.0), atol=0.5)
+
+
+def test_chains_from_warm_and_from_cold_starts_have_one_posterior():
+    """Nothing of a fit enters the draws, so where chains start is forgotten."""
+    x = torch.linspace(-2, 2, 25).unsqueeze(-1)
+    y = torch.sin(2 * x[:, 0]) + 0.8 * normal(25)
+    model = BayesianMLP([1, 2, 1], activation="tanh", likelihood="normal", observation_scale=0.8)
+    places = torch.tensor([[-1.5], [0.0], [0.7], [2.5]])
+    means = []
+    for start in (None, fit(model, x, y, num_chains=4, steps=300)):
+        kernel = FNBG(model, thin=10)
+        mcmc = MultiChainMCMC(kernel, 2000, 1000, start, num_chains=4, disable_progbar=True)
+        mcmc.run(x, y)
+        draws = mcmc.get_samples(group_by_chain=True)
+        means.append(model.forward(draws, places).squeeze(-1))
+    cold, warm = means
+    for place in range(len(places)):
+        assert_same_expectation(warm[..., place], cold[..., place])
+        assert_same_expectation(warm[..., place].square(), cold[..., place].square())
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -181,3 +214,43 @@ def test_model_that_decides_by_its_values_is_run_for_one_chain_after_the_other()
 def test_bad_arguments_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):
         warm_start(regression, X, Y, disable_progbar=True, **arguments)
+
+
+def test_annealed_chains_end_where_the_posterior_has_its_mass():
+    """With a likelihood that says little the posterior is the prior, whose mode is at 0."""
+    model = BayesianMLP([2, 30, 1], likelihood="normal", observation_scale=100.0)
+    fitted, annealed = (
+        fit(model, X, Y, num_chains=8, steps=200, held_out=0.0, learning_rate=0.05, **more)
+        for more in ({}, {"annealing_steps": 1_500})
+    )
+    assert fitted.report.annealing is None
+    assert annealed.report.annealing.log_densities.shape[0] == 8
+    assert "1500 of annealing" in repr(annealed)
+    assert "by annealing" in repr(annealed)
+
+    def squares(found):
+        return torch.cat([value.reshape(8, -1) for value in found.values()], 1).square()
+
+    assert float(squares(fitted).mean()) < 0.3
+    # Independent chi-square numbers, if chains end at draws
+    standard_error = (2 / squares(annealed).numel()) ** 0.5
+    assert abs(float(squares(annealed).mean()) - 1) < 4.5 * standard_error
+
+
+def test_annealing_of_any_model_moves_its_sites_together():
+    found = fit(regression, X, Y, num_chains=40, held_out=0.0, steps=300, annealing_steps=800)
+    spread = found["slopes"].std(0)
+    # The posterior's standard deviation is about 0.1 / sqrt(60)
+    assert ((spread > 0.005) & (spread < 0.03)).all(), spread
+
+
+def test_annealing_is_refused_where_a_model_takes_some_of_its_rows():
+    def model(x, y):
+        slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x), subsample_size=10) as rows:
+            pyro.sample("y", dist.Normal(slope * x[rows, 0], 1.0), obs=y[rows])
+
+    with pytest.raises(ValueError, match="annealing_steps must be 0 .* takes 10 of 60"):
+        fit(model, X, Y, annealing_steps=10)
+    with pytest.raises(ValueError, match="annealing_steps must be .* got -1"):
+        fit(regression, X, Y, annealing_steps=-1)
