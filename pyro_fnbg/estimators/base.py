@@ -233,7 +233,7 @@ class NetworkEstimator(BaseEstimator):  # type: ignore[misc]
         y: Tensor,
         num_outputs: int,
         likelihood: str,
-        observation_scale: float | None = 1.0,
+        observation_scale: float | str | None = 1.0,
     ) -> None:
         check_flag("progress", self.progress)
         widths = (x.shape[1], *checked_hidden(self.hidden), num_outputs)

@@ -152,8 +152,10 @@ class BNNClassifier(ClassifierMixin, NetworkEstimator):  # type: ignore[misc]
     def _response_from_file(
         self, words: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     ) -> None:
-        if self._model.likelihood == "normal":
-            raise ValueError("the likelihood is normal, of numbers and not of classes")
+        if self._model.likelihood not in ("bernoulli", "categorical"):
+            raise ValueError(
+                f"the likelihood is {self._model.likelihood}, of numbers and not of classes"
+            )
         if "classes" in words:
             check_names("classes", words["classes"], "text")
             self.classes_ = np.array(words["classes"], dtype=object)

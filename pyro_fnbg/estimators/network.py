@@ -46,7 +46,7 @@ def network(
     activation: object,
     prior_scale: object,
     likelihood: str,
-    observation_scale: float | None,
+    observation_scale: float | str | None,
     dtype: torch.dtype,
 ) -> BayesianMLP:
     """Build the network of an estimator.
@@ -57,7 +57,8 @@ def network(
         prior_scale: Standard deviation of a bias, and of a weight times the root of the nodes
             below: one number, or one per layer.
         likelihood: "bernoulli", "categorical" or "normal".
-        observation_scale: Of "normal", with None for one that is sampled, of prior HalfNormal(1).
+        observation_scale: Of "normal": a number, "network", or None for one that is sampled, of
+            prior HalfNormal(1).
         dtype: In which the parameters are.
 
     Raises:
@@ -105,7 +106,7 @@ def from_words(words: Mapping[str, Any], dtype: torch.dtype) -> BayesianMLP:
 
 def site_shapes(model: BayesianMLP) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all latent sites by name."""
-    is_sampled = not isinstance(model.observation_scale, float)
+    is_sampled = not isinstance(model.observation_scale, float | str)
     return model.parameter_shapes | ({SCALE_SITE: ()} if is_sampled else {})
 
 

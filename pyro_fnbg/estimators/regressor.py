@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.checks import as_finite, as_probability, check_flag, is_list, shown
 from pyro_fnbg.estimators.base import NetworkEstimator
+from pyro_fnbg.networks.likelihoods import FROM_NETWORK
 from pyro_fnbg.prediction.outcomes import NumberPrediction
 from pyro_fnbg.prediction.predictive import predict
 
@@ -37,7 +38,7 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
     priors are made for that. The response is standardised inside, each output by its own mean and
     standard deviation, and predictions are in its own units again; ``idata_`` is of the
     standardised response. Several outputs share the standard deviation of the noise on that scale,
-    and are independent given the network.
+    unless the network gives one to each, and are independent given the network.
 
     The parameters have the inputs' type if that is float32 or float64, and float64 otherwise.
     Weights of rows (``sample_weight``) are not supported by ``fit``.
@@ -54,7 +55,9 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
             is on the scale of the standardised response.
         observation_scale: Standard deviation of the noise in the units of the response, where there
             is a single output and it is known. None samples it, with a prior HalfNormal(1) on the
-            scale of the standardised response.
+            scale of the standardised response. "network" lets it depend on the inputs: the network
+            has a second output v for each, with the standard deviation log(1 + exp(v)) + 1e-6 on
+            that scale.
         num_samples: Draws of each chain.
         warmup_steps: Sweeps of each chain that tune the proposals and are dropped.
         thin: Sweeps a draw.
@@ -93,7 +96,7 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
         *,
         activation: str = "relu",
         prior_scale: float | tuple[float, ...] = 1.0,
-        observation_scale: float | None = None,
+        observation_scale: float | str | None = None,
         num_samples: int = 1000,
         warmup_steps: int = 1000,
         thin: int = 1,
@@ -149,24 +152,27 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
                     f"warm_start=True goes on from; got shape {response.shape}"
                 )
             self._is_one_column = response.ndim == 1
+            noise = self._noise(x.dtype)
             self._sample(
                 x,
                 torch.tensor(((columns - self._y_mean) / self._y_scale).astype(x.dtype)),
-                columns.shape[1],
+                columns.shape[1] * (2 if noise == FROM_NETWORK else 1),
                 "normal",
-                self._noise(x.dtype),
+                noise,
             )
         return self
 
-    def _noise(self, dtype: np.dtype[Any]) -> float | None:
-        """Return the standard deviation of the noise, if it is known, of the standardised y."""
-        if self.observation_scale is None:
-            return None
+    def _noise(self, dtype: np.dtype[Any]) -> float | str | None:
+        """Return the observation scale of the standardised y."""
+        given = self.observation_scale
+        if given is None or (isinstance(given, str) and given == FROM_NETWORK):
+            return given
         scale = as_finite(self.observation_scale)
         if scale is None or scale <= 0 or len(self._y_scale) > 1:
             raise ValueError(
-                "observation_scale must be None, or a positive finite number where y has a single "
-                f"output; got {shown(self.observation_scale)} for {len(self._y_scale)} outputs"
+                f"observation_scale must be None, {FROM_NETWORK!r}, or a positive finite number "
+                f"where y has a single output; got {shown(self.observation_scale)} for "
+                f"{len(self._y_scale)} outputs"
             )
         spread = float(self._y_scale[0])
         # Its square, and squares of errors in units of it, must be numbers of the type with ease
@@ -248,9 +254,11 @@ class BNNRegressor(RegressorMixin, NetworkEstimator):  # type: ignore[misc]
         check_flag("is_one_column", self._is_one_column)
         outputs, likelihood = self._model.widths[-1], self._model.likelihood
         if likelihood != "normal":
-            raise ValueError(f"the likelihood is {likelihood}, of classes and not of numbers")
+            raise ValueError(f"the likelihood is {likelihood}, not normal")
+        if self._model.observation_scale == FROM_NETWORK:
+            outputs //= 2
         if self._is_one_column and outputs > 1:
-            raise ValueError(f"the network has {outputs} outputs, not one column")
+            raise ValueError(f"the network has {outputs} responses, not one column")
         for name, values in {"y_mean": self._y_mean, "y_scale": self._y_scale}.items():
             if values.shape != (outputs,) or values.dtype != float or not np.isfinite(values).all():
                 raise ValueError(f"{name} must be {outputs} finite numbers, got {shown(values)}")

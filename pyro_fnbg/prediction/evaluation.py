@@ -17,7 +17,7 @@ from pyro_fnbg.core.bars import progress_bar
 from pyro_fnbg.core.checks import as_finite, check_flag, shown
 from pyro_fnbg.core.tasks import Workers, check_client, in_place, on_cluster, on_threads, ordered
 from pyro_fnbg.prediction.labels import first_place
-from pyro_fnbg.prediction.responses import ClassResponse, Response
+from pyro_fnbg.prediction.responses import ClassResponse, NumberResponse, Response
 from pyro_fnbg.prediction.sources import Source
 from pyro_fnbg.prediction.totals import ClassTotals, NumberTotals
 
@@ -160,9 +160,10 @@ def totals_by_rows(
     """
     draws_at_a_time, rows_at_a_time = source.chunk(how.max_numbers_of_one(source))
     if wanted.quantiles and source.is_divisible:
-        # Means and standard deviations of all draws stay until the rows are done, then a copy of
-        # both in double precision
-        numbers = 4 * source.num_draws * source.first.means[0, 0].numel()
+        # The parameters of all draws stay until the rows are done, such as means and standard
+        # deviations, then a copy in double precision
+        numbers = 2 * _num_parameters(source.first) * source.num_draws
+        numbers *= source.first.means[0, 0].numel()
         rows_at_a_time = min(rows_at_a_time, max(1, how.max_numbers // numbers))
     draws_a_task = max(draws_at_a_time, -(-source.num_draws // MIN_TASKS))
     parts = list(_pieces(slice(0, source.num_rows), rows_at_a_time))
@@ -235,6 +236,12 @@ def _total(job: Job, task: Task) -> Totals:
         total = functools.reduce(operator.add, parts)
     _check_finite(total, task)
     return total
+
+
+def _num_parameters(response: Response) -> int:
+    """Return how many numbers a draw of one number's distribution takes, 2 at least."""
+    parts = response.parts if isinstance(response, NumberResponse) else None
+    return 2 if parts is None else max(2, len(parts.parameters))
 
 
 def _check_finite(total: Totals, task: Task) -> None:

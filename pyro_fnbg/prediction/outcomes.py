@@ -158,8 +158,9 @@ class ClassPrediction:
 class NumberPrediction:
     """Hold the predictive distribution of each row's numbers or counts: a mixture over draws.
 
-    Means and variances are exact given the draws. So are quantiles of a Normal response; those of
-    others are of one response drawn for each draw, which is said in ``has_exact_quantiles``.
+    Means and variances are exact given the draws. So are quantiles of Normal, Student's t and
+    Poisson responses; those of others are of one response drawn for each draw, which is said in
+    ``has_exact_quantiles``.
     Shapes are ``(rows,)``, or ``(rows, outputs)`` where each row has several numbers.
 
     Attributes:

@@ -14,14 +14,15 @@ from torch.distributions import (
     Categorical,
     Distribution,
     Independent,
-    Normal,
     OneHotCategorical,
+    StudentT,
     VonMises,
 )
 
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.model.supports import without_events, without_wrappers
 from pyro_fnbg.networks.architecture import Architecture
+from pyro_fnbg.prediction.mixtures import Parts, parts_of
 
 __all__ = [
     "ClassResponse",
@@ -103,12 +104,12 @@ class NumberResponse:
         return self.distribution.variance
 
     @property
-    def normal(self) -> Normal | None:
-        """The Normal distribution of each number, if that is what they have."""
+    def parts(self) -> Parts | None:
+        """The parts that the draws are of a mixture, if that has exact quantiles."""
         base = self.distribution
         while isinstance(base, Independent):
             base = base.base_dist
-        return base if isinstance(base, Normal) else None
+        return parts_of(base)
 
     def log_likelihood(self, numbers: Tensor) -> Tensor:
         """Return the log density of each row's numbers, shape ``(draws, rows)``.
@@ -139,16 +140,25 @@ class NumberResponse:
 
     def differing_rows(self, other: NumberResponse) -> Tensor:
         """Return in which rows two responses differ by more than rounding, ``(rows,)``."""
-        if self.means.shape != other.means.shape:
+        one, two = self.parts, other.parts
+        is_another_kind = one is not None and two is not None and one.kind is not two.kind
+        if self.means.shape != other.means.shape or is_another_kind:
             return torch.ones(self.means.shape[1], dtype=torch.bool)
         precision = _precision(self.means, other.means)
         differs = torch.zeros_like(self.means, dtype=torch.bool)
-        for one, two, least in (
-            (self.means, other.means, 1.0),
-            (self.variances.sqrt(), other.variances.sqrt(), 0.0),
-        ):
-            is_same = (one - two).abs() <= precision * (least + one.abs())
-            differs |= ~(is_same | (one.isnan() & two.isnan()))
+        scale = self.variances.sqrt()
+        # A scale of exp(-10) is an output of -10, whose error is relative to that
+        of_scales = scale * (1 + scale.log().abs())
+        compared = [
+            (self.means, other.means, 1 + self.means.abs()),
+            (scale, other.variances.sqrt(), of_scales.where(scale > 0, 0.0)),
+        ]
+        if one is not None and two is not None and one.kind is StudentT:
+            # Other tails may have the same moments
+            compared.append((one.parameters[-1], two.parameters[-1], one.parameters[-1]))
+        for found, expected, size in compared:
+            is_same = (found - expected).abs() <= precision * size
+            differs |= ~(is_same | (found.isnan() & expected.isnan()))
         return differs.any(0).view(differs.shape[1], -1).any(1)
 
 

@@ -7,13 +7,13 @@ evaluated in any order and place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fnbg.prediction.mixtures import normal_mixture_quantiles
+from pyro_fnbg.prediction.mixtures import Parts, mixture_quantiles
 from pyro_fnbg.prediction.outcomes import ClassPrediction, NumberPrediction
 from pyro_fnbg.prediction.responses import ClassResponse, NumberResponse
 
@@ -78,7 +78,7 @@ class NumberTotals:
         variances: Sum over draws of the responses' variances.
         log_densities: Logarithm of the sum over draws of the densities of the rows' numbers, shape
             ``(rows,)``; None if there are none.
-        normals: Means and standard deviations of Normal responses, if quantiles are wanted.
+        parts: Parts of mixtures that have exact quantiles, if these are wanted.
         responses: Otherwise a response drawn for each draw, if quantiles are wanted.
     """
 
@@ -87,7 +87,7 @@ class NumberTotals:
     squares: Tensor
     variances: Tensor
     log_densities: Tensor | None
-    normals: tuple[tuple[Tensor, Tensor], ...] = ()
+    parts: tuple[Parts, ...] = ()
     responses: tuple[Tensor, ...] = ()
 
     @classmethod
@@ -95,15 +95,15 @@ class NumberTotals:
         """Sum over the draws of a response."""
         means = response.means.double()
         mean = means.mean(0)
-        normal = response.normal
+        parts = response.parts if has_quantiles else None
         return cls(
             len(means),
             mean,
             (means - mean).square().sum(0),
             response.variances.sum(0, dtype=torch.float64).expand_as(mean),
             None if y is None else response.log_likelihood(y).double().logsumexp(0),
-            ((normal.loc, normal.scale),) if has_quantiles and normal else (),
-            (response.sample(),) if has_quantiles and not normal else (),
+            (parts,) if parts else (),
+            (response.sample(),) if has_quantiles and not parts else (),
         )
 
     def __add__(self, other: NumberTotals) -> NumberTotals:
@@ -120,7 +120,7 @@ class NumberTotals:
             + step.square() * (self.num_draws * other.num_draws / num_draws),
             self.variances + other.variances,
             log_densities,
-            self.normals + other.normals,
+            self.parts + other.parts,
             self.responses + other.responses,
         )
 
@@ -143,12 +143,12 @@ class NumberTotals:
         )
 
     def _quantiles(self, levels: Sequence[float], max_numbers: int) -> list[Tensor]:
-        if self.normals:
-            means, scales = (torch.cat([normal[i] for normal in self.normals]) for i in (0, 1))
-            found = normal_mixture_quantiles(
-                means.flatten(1), scales.expand_as(means).flatten(1), levels, max_numbers
-            )
-            return [value.view(means.shape[1:]).to(means.device) for value in found]
+        if self.parts:
+            parts = Parts.joined(self.parts)
+            first = parts.parameters[0]
+            flat = tuple(value.expand_as(first).flatten(1) for value in parts.parameters)
+            found = mixture_quantiles(replace(parts, parameters=flat), levels, max_numbers)
+            return [value.view(first.shape[1:]).to(first.device) for value in found]
         if not self.responses:
             return []
         drawn = torch.cat(self.responses)

@@ -14,7 +14,8 @@ from pyro_fnbg.estimators.network import (
 
 
 def make(prior_scale=2.0, likelihood="normal", scale=None, dtype=torch.float64):
-    return network((4, 9, 1), "tanh", prior_scale, likelihood, scale, dtype)
+    widths = (4, 9, 2 if scale == "network" else 1)
+    return network(widths, "tanh", prior_scale, likelihood, scale, dtype)
 
 
 def test_weights_are_scaled_by_the_nodes_below_and_biases_are_not():
@@ -39,7 +40,7 @@ def test_the_prior_of_an_output_does_not_depend_on_the_width():
         assert abs(variances.mean() - 2.0**4) < 4.5 * error
 
 
-@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("scale", [None, 0.3, "network"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_words_give_the_network_again(scale, dtype):
     model = make(scale=scale, dtype=dtype)

@@ -193,7 +193,7 @@ def test_parameters_have_the_type_of_the_inputs(dtype):
 @pytest.mark.parametrize(
     ("scale", "y", "message"),
     [
-        (0, Y, "observation_scale must be None, or a positive .* got 0 for 1 outputs"),
+        (0, Y, "observation_scale must be None, 'network', or a positive .* got 0 for 1 outputs"),
         ("a", Y, "observation_scale must be .* got 'a'"),
         (1.0, np.column_stack([Y, Y]), "observation_scale must .* got 1.0 for 2 outputs"),
     ],
@@ -261,7 +261,24 @@ def test_a_warm_start_needs_the_same_outputs():
         regressor.set_params(observation_scale=1.0).fit(X, Y)
 
 
-@pytest.mark.parametrize("scale", [None, 2.5])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_noise_that_depends_on_the_inputs_is_found(outputs):
+    """In units of its own for each output, and larger where the response is wilder."""
+    rng = np.random.default_rng(0)
+    x = np.linspace(-1.5, 1.5, 300)[:, None]
+    noise = np.where(x < 0, 1.0, 0.1) * rng.standard_normal((300, outputs))
+    y = 50 + 10 * np.array([1.0, 1e-3])[:outputs] * (x + noise)
+    regressor = BNNRegressor(
+        (6,), observation_scale="network", num_samples=400, warmup_steps=600, random_state=0
+    ).fit(x, y)
+    assert "obs_scale" not in regressor.idata_["posterior"]
+    _, std = regressor.predict(np.array([[-1.0], [1.0]]), return_std=True)
+    std = std.reshape(2, outputs) / (10 * np.array([1.0, 1e-3])[:outputs])
+    assert ((std[0] > 0.7) & (std[0] < 1.4)).all()
+    assert ((std[1] > 0.05) & (std[1] < 0.3)).all()
+
+
+@pytest.mark.parametrize("scale", [None, 2.5, "network"])
 @pytest.mark.parametrize("y", [Y, Y[:, None]], ids=["flat", "column"])
 def test_a_file_gives_back_what_was_saved(scale, y, tmp_path):
     regressor = BNNRegressor(**SHORT, observation_scale=scale, batch_size=20).fit(X, y)

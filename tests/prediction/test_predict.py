@@ -20,8 +20,13 @@ SCALED = BayesianMLP(
     [3, 5, 1], likelihood="normal", observation_scale=dist.LogNormal(torch.zeros(()), 1.0)
 )
 FIXED = BayesianMLP([3, 5, 2], activation="tanh", likelihood="normal", observation_scale=0.7)
+NETWORK = BayesianMLP([3, 5, 2], likelihood="normal", observation_scale="network")
+SEVERAL = BayesianMLP([3, 5, 4], likelihood="normal", observation_scale="network")
+STUDENT = BayesianMLP([3, 5, 1], likelihood="student", degrees_of_freedom=3.0)
+COUNTS = BayesianMLP([3, 5, 2], likelihood="poisson")
 BINARY = BayesianMLP([3, 4, 1], likelihood="bernoulli")
 CLASSES = BayesianMLP([3, 4, 3], activation="relu")
+NUMBERS = (SCALED, FIXED, NETWORK, SEVERAL, STUDENT)
 NUM_DRAWS, NUM_ROWS = 60, 23
 
 
@@ -46,8 +51,10 @@ def samples_of(model, num_draws=NUM_DRAWS):
     generator = torch.Generator().manual_seed(2)
     if model is counted:
         return {"weight": 0.4 * torch.randn(num_draws, 3, generator=generator)}
+    # Of scales that are tiny, rounding would be that of the outputs, magnified
+    size = 0.5 if model in (NETWORK, SEVERAL) else 1.0
     samples = {
-        name: torch.randn(num_draws, *shape, generator=generator)
+        name: size * torch.randn(num_draws, *shape, generator=generator)
         for name, shape in model.parameter_shapes.items()
     }
     if model is SCALED:
@@ -57,8 +64,11 @@ def samples_of(model, num_draws=NUM_DRAWS):
 
 def labels_of(model):
     generator = torch.Generator().manual_seed(3)
-    if model in (SCALED, FIXED):
-        return torch.randn(NUM_ROWS, *(2,) * (model is FIXED), generator=generator)
+    if model in NUMBERS:
+        several = (2,) * (model in (FIXED, SEVERAL))
+        return torch.randn(NUM_ROWS, *several, generator=generator)
+    if model is COUNTS:
+        return torch.randint(0, 9, (NUM_ROWS, 2), generator=generator).float()
     return torch.randint(0, 2 if model is BINARY else 3, (NUM_ROWS,), generator=generator)
 
 
@@ -73,7 +83,7 @@ def by_loop(model, samples, x):
 
 
 @pytest.mark.parametrize("disguise", [lambda model: model, hidden])
-@pytest.mark.parametrize("model", [SCALED, FIXED])
+@pytest.mark.parametrize("model", [*NUMBERS, COUNTS])
 def test_moments_and_densities_are_those_of_a_loop(model, disguise, x):
     samples, y = samples_of(model), labels_of(model)
     responses = by_loop(model, samples, x)
@@ -122,7 +132,7 @@ def test_entropies_and_likelihoods_are_those_of_a_loop(model, disguise, x):
     torch.testing.assert_close(found, expected, **(close | {"atol": 1e-5}))
 
 
-@pytest.mark.parametrize("model", [SCALED, FIXED])
+@pytest.mark.parametrize("model", [SCALED, FIXED, NETWORK, SEVERAL])
 def test_quantiles_are_those_of_the_mixture(model, x):
     samples = samples_of(model)
     responses = by_loop(model, samples, x)
@@ -134,6 +144,30 @@ def test_quantiles_are_those_of_the_mixture(model, x):
         below = Normal(means, scales).cdf(prediction.quantiles[level].double()).mean(0)
         # Quantiles are rounded to float32: by at most 1e-6 of a few units, at a density below 4
         torch.testing.assert_close(below, torch.full_like(below, level), atol=4e-6, rtol=0)
+    assert prediction.has_exact_quantiles
+
+
+def test_quantiles_of_a_student_response_are_those_of_the_mixture(x):
+    samples, levels = samples_of(STUDENT), [0.001, 0.2, 0.5, 0.999]
+    means = torch.stack([response.mean for response in by_loop(STUDENT, samples, x)])
+    prediction = predict(STUDENT, samples, x, quantiles=levels)
+    for level in levels:
+        below = stats.t.cdf(prediction.quantiles[level].double(), 3.0, means.double()).mean(0)
+        np.testing.assert_allclose(below, level, atol=4e-6)
+    assert prediction.has_exact_quantiles
+
+
+@pytest.mark.parametrize("disguise", [lambda model: model, hidden])
+def test_quantiles_of_counts_are_those_of_the_mixture(disguise, x):
+    """A count reaches the level, and one less does not."""
+    samples, levels = samples_of(COUNTS), [0.001, 0.2, 0.5, 0.999]
+    rates = torch.stack([response.mean for response in by_loop(COUNTS, samples, x)]).double()
+    prediction = predict(disguise(COUNTS), samples, x, quantiles=levels)
+    for level in levels:
+        quantile = prediction.quantiles[level].double()
+        # The rates of many draws at once are rounded otherwise
+        assert (stats.poisson.cdf(quantile, rates).mean(0) > level - 1e-5).all()
+        assert (stats.poisson.cdf(quantile - 1, rates).mean(0) < level + 1e-5).all()
     assert prediction.has_exact_quantiles
 
 
@@ -168,7 +202,7 @@ def test_intervals_of_a_conjugate_regression_are_those_of_the_closed_form():
         assert ((prediction.interval(probability)[1] - expected).abs() < allowed).all()
 
 
-@pytest.mark.parametrize("model", [SCALED, FIXED, BINARY, CLASSES, counted])
+@pytest.mark.parametrize("model", [SCALED, FIXED, SEVERAL, BINARY, CLASSES, counted])
 def test_pyro_s_predictive_agrees_within_its_error(model, x):
     """Both draw responses; means over many draws differ by their Monte Carlo errors."""
     samples = samples_of(model, 400)
@@ -190,26 +224,33 @@ def test_pyro_s_predictive_agrees_within_its_error(model, x):
     assert ((theirs.mean(0) - mean).abs() < 4.5 * error + 1e-12).all()
 
 
-def test_counts_have_exact_moments_and_quantiles_of_drawn_responses(x):
+def waiting(x, y=None):
+    """Gamma distributed times of a log-linear model, whose mixtures have no quantiles known."""
+    weight = pyro.sample("weight", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        return pyro.sample("obs", dist.Gamma(2.0, (x @ weight).exp()), obs=y)
+
+
+def test_other_numbers_have_exact_moments_and_quantiles_of_drawn_responses(x):
     samples = samples_of(counted, 2000)
     rates = (samples["weight"].double() @ x.T.double()).exp()
     state = torch.get_rng_state()
-    prediction = predict(counted, samples, x)
+    prediction = predict(waiting, samples, x)
     assert torch.equal(torch.get_rng_state(), state)
     close = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
-    torch.testing.assert_close(prediction.mean, rates.mean(0), **close)
-    torch.testing.assert_close(prediction.data_variance, rates.mean(0), **close)
-    expected = rates.var(0, unbiased=False)
+    torch.testing.assert_close(prediction.mean, (2 / rates).mean(0), **close)
+    torch.testing.assert_close(prediction.data_variance, (2 / rates**2).mean(0), **close)
+    expected = (2 / rates).var(0, unbiased=False)
     torch.testing.assert_close(prediction.network_variance, expected, **close)
     assert not prediction.has_exact_quantiles
     for row in (0, 5, 11):
         upper = prediction.quantiles[0.9][row].item()
-        # The share at or below a quantile is its level at least, but for the error of a share
-        share = stats.poisson.cdf(np.floor(upper), rates[:, row].numpy()).mean()
-        assert share > 0.9 - 4 * math.sqrt(0.9 * 0.1 / 2000)
+        # But for the error of a share
+        share = stats.gamma.cdf(upper * rates[:, row].numpy(), 2.0).mean()
+        assert abs(share - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 2000)
 
 
-@pytest.mark.parametrize("model", [SCALED, FIXED, BINARY, CLASSES])
+@pytest.mark.parametrize("model", [SCALED, FIXED, NETWORK, COUNTS, BINARY, CLASSES])
 @pytest.mark.parametrize("num_chains", [1, 3])
 def test_the_course_of_scores_is_that_of_predictions_from_fewer_draws(model, num_chains, x):
     samples, y = samples_of(model), labels_of(model)
@@ -245,7 +286,7 @@ def test_the_course_of_scores_is_that_of_predictions_from_fewer_draws(model, num
         assert table.loc[name, "chain 0"].tolist() == course.by_chain[name][0].tolist()
 
 
-@pytest.mark.parametrize("model", [SCALED, FIXED, CLASSES, counted])
+@pytest.mark.parametrize("model", [SCALED, FIXED, STUDENT, COUNTS, CLASSES, counted])
 def test_the_memory_limit_changes_no_result(model, x, monkeypatch):
     samples = samples_of(model)
     y = None if model is counted else labels_of(model)
@@ -256,7 +297,7 @@ def test_the_memory_limit_changes_no_result(model, x, monkeypatch):
     names = ["probabilities", "expected_entropy"] if model is CLASSES else ["mean", "variance"]
     for name in names:
         torch.testing.assert_close(getattr(found, name), getattr(expected, name))
-    if model in (SCALED, FIXED):
+    if model is not CLASSES:
         for level, value in expected.quantiles.items():
             torch.testing.assert_close(found.quantiles[level], value)
 

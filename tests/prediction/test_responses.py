@@ -138,6 +138,8 @@ class Stating:
         (lambda z: dist.Normal(z + 50.0, 1.0), "normal"),
         (lambda z: dist.Normal(z, 2.0), "normal"),
         (lambda z: dist.Normal(z, 1.001), "normal"),
+        (lambda z: dist.Normal(z, 2**0.5), "student"),
+        (lambda z: dist.StudentT(6.0, z, (4 / 3) ** 0.5), "student"),
         (lambda z: dist.Bernoulli(logits=-z - 1.0), "bernoulli"),
         (lambda z: dist.Bernoulli(logits=1.01 * z + 0.1), "bernoulli"),
     ],
@@ -153,6 +155,7 @@ def test_a_wrong_statement_is_found_at_any_size_of_outputs(response, likelihood,
         predict(Stating(response, likelihood), samples, x)
     right = {
         "normal": lambda z: dist.Normal(z, 1.0),
+        "student": lambda z: dist.StudentT(4.0, z, 1.0),
         "bernoulli": lambda z: dist.Bernoulli(logits=z),
     }
     predict(Stating(right[likelihood], likelihood), samples, x)
