@@ -419,8 +419,7 @@ _GENERAL = [
         module="pyro_fnbg.core.priors",
         old="counts / 2 - forms",
         new="counts - forms",
-        killed_by="tests/exactness/test_sampled_scales.py::"
-        "test_posterior_of_a_regression[drawn variance-fused]",
+        killed_by="tests/core/test_core_priors.py::test_variances_of_normal_priors_are_drawn",
     ),
     Fault(
         name="variance-taken-for-a-scale",
