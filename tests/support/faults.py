@@ -1188,6 +1188,69 @@ _IN_PREDICTIONS = [
     ),
 ]
 
+_IN_FITS = [
+    Fault(
+        "fits-see-the-rows-that-judge-them",
+        "pyro_fnbg.fitting.splits",
+        "order[:num_fitted].sort()",
+        "order[-num_fitted:].sort()",
+        "tests/fitting/test_splits.py::test_batches_and_held_out_rows_are_apart_and_all_rows_are_in_"
+        "one_of_them",
+    ),
+    Fault(
+        "batches-of-a-fit-stand-for-themselves",
+        "pyro_fnbg.fitting.splits",
+        'BatchPlan(plate.name, num_rows, size, "shuffled", num_rows / size)',
+        'BatchPlan(plate.name, num_rows, size, "shuffled", 1.0)',
+        "tests/fitting/test_splits.py::test_batches_and_held_out_rows_are_apart_and_all_rows_are_in_"
+        "one_of_them",
+    ),
+    Fault(
+        "held-out-loss-with-the-prior",
+        "pyro_fnbg.fitting.warm_start",
+        "for name, term in terms.items() if name in names",
+        "for name, term in terms.items()",
+        "tests/fitting/test_warm_start.py::test_held_out_loss_is_that_of_rows_that_no_step_saw",
+    ),
+    Fault(
+        "priors-count-as-gradients",
+        "pyro_fnbg.fitting.joint",
+        "if term not in own",
+        "if term",
+        "tests/fitting/test_joint.py::test_sites_with_a_gradient_are_those_that_the_rest_of_the_model"
+        "_has_one_for",
+    ),
+    Fault(
+        "fits-start-at-the-scale-of-the-prior",
+        "pyro_fnbg.fitting.random_start",
+        "torch.randn_like(value) * math.sqrt(2 / value.shape[1])",
+        "value",
+        "tests/fitting/test_random_start.py::test_weights_have_the_variance_that_keeps_activations_"
+        "in_size",
+    ),
+    Fault(
+        "fit-ends-where-it-ends",
+        "pyro_fnbg.fitting.descent",
+        "is_better = losses < self._losses",
+        "is_better = losses < torch.inf",
+        "tests/fitting/test_descent.py::test_best_place_is_that_of_the_held_out_loss",
+    ),
+    Fault(
+        "fit-keeps-what-is-impossible",
+        "pyro_fnbg.fitting.descent",
+        "torch.where(is_possible, loss, torch.inf)",
+        "loss",
+        "tests/fitting/test_descent.py::test_place_after_a_step_into_the_impossible_is_not_kept",
+    ),
+    Fault(
+        "sites-without-a-gradient-move",
+        "pyro_fnbg.fitting.descent",
+        "torch.where(is_fitted, gradient, 0.0)",
+        "gradient",
+        "tests/fitting/test_descent.py::test_coordinates_that_are_not_fitted_stay",
+    ),
+]
+
 FAULTS: list[Fault] = [
     *_GENERAL,
     *_IN_DRIVER,
@@ -1197,4 +1260,5 @@ FAULTS: list[Fault] = [
     *_IN_FUSED,
     *_IN_PCN,
     *_IN_PREDICTIONS,
+    *_IN_FITS,
 ]
