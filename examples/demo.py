@@ -1,6 +1,6 @@
 """Sample a small Bayesian neural network on noisy XOR with FNBG, and look at what came out.
 
-Ten chains of 10,000 + 100,000 sweeps run at once through ``MultiChainMCMC``. The script prints what
+Ten chains of 30,000 + 100,000 sweeps run at once through ``MultiChainMCMC``. The script prints what
 the chains target, acceptance rates, accuracies and the convergence of the predictions, and writes
 pictures and the draws into a folder. ``python examples/demo.py --smoke`` does all of it in seconds,
 at a length that means nothing.
@@ -178,12 +178,12 @@ def parse_settings() -> Settings:
     parser.add_argument(
         "--draws", type=positive, help=f"draws per chain, {Settings.thin} sweeps each (5000)"
     )
-    parser.add_argument("--warmup", type=positive, help="warmup sweeps per chain (10000)")
+    parser.add_argument("--warmup", type=positive, help="warmup sweeps per chain (30000)")
     parser.add_argument("--seed", type=int, default=1, help="of data and chains (default 1)")
     parser.add_argument("--output", type=Path, default=Path("demo-output"), help="folder to fill")
     parser.add_argument("--smoke", action="store_true", help="a run of seconds; shows nothing")
     given = parser.parse_args()
-    draws, warmup = (40, 20) if given.smoke else (5_000, 10_000)
+    draws, warmup = (40, 20) if given.smoke else (5_000, 30_000)
     return Settings(
         draws=given.draws or draws,
         warmup=given.warmup or warmup,
