@@ -13,7 +13,7 @@ from pyro_fnbg.core.checks import checks_done
 from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.impossible import is_impossible
-from pyro_fnbg.networks.statement import straight_through
+from pyro_fnbg.networks.surrogate import straight_through
 
 __all__ = ["Gradients", "JointDensity", "find_gradients", "total"]
 
