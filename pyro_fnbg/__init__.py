@@ -7,9 +7,11 @@ from pyro_fnbg.core.layout import Layout, Site
 from pyro_fnbg.data.images import fashion_mnist, mnist
 from pyro_fnbg.data.xor import noisy_xor, read_noisy_xor
 from pyro_fnbg.drivers.multi_chain import MultiChainMCMC
+from pyro_fnbg.fitting.warm_start import warm_start
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.networks.canonical import canonical_samples
 from pyro_fnbg.networks.mlp import BayesianMLP
+from pyro_fnbg.networks.priors import ScalePrior
 from pyro_fnbg.networks.statement import Feedforward
 from pyro_fnbg.prediction.likelihood import log_likelihood, sample_responses
 from pyro_fnbg.prediction.outcomes import ClassPrediction, NumberPrediction
@@ -35,6 +37,7 @@ __all__ = [
     "MultiChainMCMC",
     "NumberPrediction",
     "Partition",
+    "ScalePrior",
     "Site",
     "__version__",
     "canonical_samples",
@@ -55,6 +58,7 @@ __all__ = [
     "score_classes",
     "score_numbers",
     "to_arviz",
+    "warm_start",
 ]
 
 __version__ = version("pyro-fnbg")

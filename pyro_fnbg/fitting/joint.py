@@ -18,7 +18,7 @@ from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.impossible import is_impossible
 from pyro_fnbg.model.sites import ModelSites
-from pyro_fnbg.networks.statement import straight_through
+from pyro_fnbg.networks.surrogate import straight_through
 
 __all__ = [
     "Density",
@@ -77,8 +77,10 @@ class JointDensity:
         with checks_done(), pyro.validation_enabled(False), straight_through():
             if self.joins_chains:
                 try:
-                    values: Tensor = torch.func.vmap(one, randomness="different")(positions)
-                    return values
+                    # A product for one chain rounds otherwise than one for several
+                    several = positions if len(positions) > 1 else positions.expand(2, -1)
+                    values: Tensor = torch.func.vmap(one, randomness="different")(several)
+                    return values[: len(positions)]
                 except Exception:
                     # Whether the model or the mapping is at fault shows when it is run by itself
                     self.joins_chains = False

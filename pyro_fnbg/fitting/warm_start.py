@@ -78,7 +78,8 @@ def warm_start(
     Args:
         model: The Pyro model, as for ``FNBG``.
         *args: Its arguments.
-        num_chains: Number of chains. Chain c is the same whatever their number, up to rounding.
+        num_chains: Number of chains. Chain c is the same whatever their number, as long as products
+            over more chains round alike.
         steps: Steps of each fit.
         learning_rate: The highest of AdamW: in the first tenth of the steps it rises to that, and
             then falls to 0 along a cosine.

@@ -2,62 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = [
-    "ACTIVATIONS",
-    "Activation",
-    "Feedforward",
-    "NotFeedforward",
-    "straight_through",
-]
+from pyro_fnbg.networks.surrogate import step
+
+__all__ = ["ACTIVATIONS", "Activation", "Feedforward", "NotFeedforward"]
 
 Activation = str | Callable[[Tensor], Tensor]
-
-# Names of activations that were given a gradient so far; None where none is to be
-_replaced: ContextVar[set[str] | None] = ContextVar("replaced", default=None)
-
-
-@contextmanager
-def straight_through() -> Iterator[set[str]]:
-    """Give "step" activations a gradient that they do not have: that of a sigmoid.
-
-    Their values stay as they are. Reference: Bengio, Leonard and Courville (2013), "Estimating or
-    propagating gradients through stochastic neurons for conditional computation".
-
-    Yields:
-        The names of the activations that were given one, as they are used.
-    """
-    replaced: set[str] = set()
-    token = _replaced.set(replaced)
-    try:
-        yield replaced
-    finally:
-        _replaced.reset(token)
-
-
-def _step(values: Tensor) -> Tensor:
-    """Return 1 above zero, else 0."""
-    steps = (values > 0).to(values.dtype)
-    replaced = _replaced.get()
-    if replaced is None:
-        return steps
-    replaced.add("step")
-    smooth = torch.sigmoid(values)
-    return steps + (smooth - smooth.detach())
-
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "relu": torch.relu,
-    "step": _step,
+    "step": step,
     "identity": lambda values: values,
 }
 

@@ -62,6 +62,7 @@ VARIANTS = (
     Variant("learning rate 0.005", {"learning_rate": 0.005}),
     Variant("learning rate 0.05", {"learning_rate": 0.05}),
     Variant("batches of 64 rows", {"batch_size": 64}),
+    Variant("batches of 128 rows", {"batch_size": 128}),
     Variant("all rows in every step", {"batch_size": 1_202}),
     Variant("no rows held out", {"held_out": 0.0}),
     Variant("AdamW with decay 0.01", optimizer=partial(optim.AdamW, weight_decay=0.01)),
