@@ -31,7 +31,7 @@ def draws_of(run, scales, num_sweeps):
             run_chain(run, run.chain.position, widths, num_sweeps, ChainKey(21, chain))
             for chain in range(CHAINS)
         ]
-    return torch.stack(chains)[:, num_sweeps // 20 :]
+    return torch.stack(chains)[:, 500:]
 
 
 # --- Regression with one weight and one bias -----------------------------------------------------
@@ -104,7 +104,7 @@ def test_posterior_of_a_regression(case, engine):
     run = start(engine, model, X[:, None], Y, blocks=parts if case in HYPERPRIORS else "node")
     moves = [own.name for own in run.problem.moves.of_block]
     assert ("conjugate" in moves) == (case == "drawn variance")
-    draws = draws_of(run, double(0.7, 2.0)[: len(moves)], 12_000)
+    draws = draws_of(run, double(0.7, 2.0)[: len(moves)], 6_000)
     for place, (mean, square) in enumerate(expectations(case)):
         assert_expectation(draws[..., place], mean, min_ess=400)
         assert_expectation(draws[..., place] ** 2, square, min_ess=400)
@@ -129,7 +129,7 @@ def test_without_data_the_hyperpriors_come_back(engine):
     x = torch.randn(8, 2, dtype=torch.float64)
     run = start(engine, model, x, torch.arange(8) % 2, likelihood_scale=1e-9)
     layout = run.problem.sites.layout
-    draws = layout.unflatten(draws_of(run, double(0.9, 0.9, 0.7, 0.0, 1.5), 20_000))
+    draws = layout.unflatten(draws_of(run, double(0.9, 0.9, 0.7, 0.0, 1.5), 8_000))
     logs, weights = draws["layer1.weight_variance"], draws["layer1.weight"]
     for entry in range(2):
         u = logs[..., entry]
