@@ -13,9 +13,9 @@ from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.planning import NO_PLATE
 from pyro_fnbg.model.sites import PlateRows, inspect_model, prior_draws
 from pyro_fnbg.networks.priors import ScalePrior
-from support.data import normal, three_classes
+from support.data import even_normal, normal
 
-X, LABELS = three_classes()
+X, LABELS = even_normal(30, 4), torch.arange(30) % 3
 Y = X[:, 0]
 ROWS = torch.tensor([3, 28, 5, 17, 0, 11, 9])
 

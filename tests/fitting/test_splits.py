@@ -9,9 +9,9 @@ from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.fitting.splits import split_rows
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.sites import inspect_model
-from support.data import normal
+from support.data import even_normal, normal
 
-Y = normal(40)
+Y = even_normal(40)
 KEY = ChainKey(1, 0)
 
 

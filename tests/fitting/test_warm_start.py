@@ -11,12 +11,12 @@ from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from pyro_fnbg.fitting.warm_start import warm_start
-from support.data import normal
+from support.data import even_normal, normal
 from support.statistics import assert_same_expectation
 
-X = normal(60, 2)
+X = even_normal(60, 2)
 SLOPES = torch.tensor([1.0, -2.0])
-Y = X @ SLOPES + 0.1 * normal(60)
+Y = X @ SLOPES + 0.1 * even_normal(60).flip(0)
 
 
 def regression(x, y):

@@ -11,9 +11,10 @@ import torch
 from pyro_fnbg import FNBG, Feedforward
 from pyro_fnbg.core.priors import Family
 from pyro_fnbg.model.priors import parameter_priors, sample_sites, stated_scales
+from support.data import even_normal
 from support.engines import FAST, assert_as_trace, assert_decides_both_ways, make_inputs, start
 
-X = torch.randn(12, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+X = even_normal(12, 3).double()
 Y = torch.arange(12) % 2
 SCALES = {"a.weight": "spread", "a.bias": "tau", "b.weight": "tau"}
 
