@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -100,7 +101,7 @@ class ParameterPriors:
         is_normal = (self.families == Family.NORMAL) & (self.scale_coordinates < 0)
         return NormalPriors(self.locs, torch.where(is_normal, self.scales, torch.inf))
 
-    @property
+    @cached_property
     def log_normalizers(self) -> Tensor:
         """What does not depend on the position in each density, ``(num_params,)``; 0 for others."""
         half = 0.5 * self.degrees_of_freedom
@@ -125,11 +126,13 @@ class ParameterPriors:
 
         A block's own priors do not depend on other blocks then, either.
         """
-        others = self.scaled_by(coordinates)
-        if not len(others) and bool((self.scale_coordinates[coordinates] < 0).all()):
-            return None
+        is_scaled = bool((self.scale_coordinates[coordinates] >= 0).any())
+        is_positive = self.families[coordinates] == Family.POSITIVE
+        if not bool(is_positive.any()):
+            return coordinates if is_scaled else None
+        others = self.scaled_by(coordinates[is_positive])
         terms: Tensor = torch.cat([coordinates, others]).unique()
-        return terms
+        return terms if is_scaled or len(others) else None
 
     @property
     def variances(self) -> Variances:

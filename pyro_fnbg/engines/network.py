@@ -122,6 +122,8 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
     architecture.check_inputs(net.inputs, layout.dtype, layout.sites[0].device)
     scale_site = architecture.likelihood.scale_site
     scales = stated_scales(bound, layout)
+    if scale_site in scales.values():
+        raise NotFeedforward(f"site {scale_site!r} holds the scale of observations and of priors")
     known = {*architecture.parameter_shapes, *scales.values(), scale_site}
     others = sorted(set(shapes) - known)
     if others:
@@ -147,7 +149,7 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
         weight_starts=tuple(offsets[f"{layer}.weight"] for layer in net.layers),
         bias_starts=tuple(offsets.get(f"{layer}.bias") for layer in net.layers),
         scale_coordinate=offsets[scale_site] if scale_site else None,
-        scale_prior=(_scale_prior(messages[scale_site], again[scale_site]) if scale_site else None),
+        scale_prior=_scale_prior(messages[scale_site], again[scale_site]) if scale_site else None,
     )
 
 

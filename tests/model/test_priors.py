@@ -108,6 +108,14 @@ UNKNOWN = {
         {"prior": lambda loc, scale: dist.Cauchy(loc, scale)},
         "the prior of 'a.weight' is no independent Normal, Laplace or StudentT",
     ),
+    "scale of observations": (
+        {
+            "feedforward": lambda x, y: Feedforward(
+                x, ["a", "b"], ["tanh"], "normal", "tau", prior_scales=SCALES
+            )
+        },
+        "site 'tau' holds the scale of observations and of priors",
+    ),
     "not stated": ({"stated": {}}, "latent sites ['spread', 'tau'] are no weights or biases"),
 }
 
