@@ -19,7 +19,7 @@ from pyro_fnbg.core.noise import ChainKey, Stream, generator
 from pyro_fnbg.fitting.descent import descend
 from pyro_fnbg.fitting.fit_report import FitReport, WarmStart
 from pyro_fnbg.fitting.joint import Gradients, JointDensity, Terms, find_gradients, total
-from pyro_fnbg.fitting.random_start import random_start
+from pyro_fnbg.fitting.random_start import at_medians, random_start
 from pyro_fnbg.fitting.splits import Rows, split_rows
 from pyro_fnbg.model.bound import BoundModel, Model
 from pyro_fnbg.model.density import ModelDensity
@@ -61,7 +61,9 @@ def warm_start(
     What has no gradient is not fitted. "step" activations, as of ``BayesianMLP``, get the gradient
     of a sigmoid in place of their own (a straight-through estimator: Bengio, Leonard and Courville,
     2013). Other sites that the data and the rest of the model have no gradient for stay where they
-    were drawn from their priors, with a warning.
+    were drawn from their priors, with a warning. Constrained sites that act through the priors of
+    others alone, such as a sampled scale of weights, are held at the medians of their priors: as
+    weights and their scale shrink together, the density often rises without end.
 
     Args:
         model: The Pyro model, as for ``FNBG``.
@@ -76,8 +78,8 @@ def warm_start(
         batch_plate: Name of the plate whose rows are the data, where there are several.
         held_out: Share of the rows that no fit sees, and that choose among its places, which are
             looked at a hundred times; 0 for none: then it is the training loss that chooses. Left
-            out, a tenth; none of fewer than 200 rows, or where the model cannot be given some of
-            its rows, such as one without a plate.
+            out, a tenth, but at least 20 rows, or a third where that is less; none where the model
+            cannot be given some of its rows, such as one without a plate.
         disable_progbar: Whether to show no progress bar.
         **kwargs: The model's keyword arguments; those with a name from above have to be given by
             position.
@@ -129,12 +131,16 @@ def warm_start(
         starts = torch.stack(
             [random_start(bound, sites, density, rows.plan.plate, first, key) for key in keys]
         )
-        gradients = find_gradients(single, starts, first)
-        from_prior = tuple(name for name in sites.constrain if name not in gradients.sites)
+        gradients = find_gradients(single, sites, starts, first)
+        known = {*gradients.fitted, *gradients.held}
+        from_prior = tuple(name for name in sites.constrain if name not in known)
         if from_prior:
             _warn_of_prior(from_prior)
-        is_fitted = _is_of(sites.layout, gradients.sites)
-        num_steps = steps if gradients.sites else 0
+        if gradients.held:
+            is_held, at = _is_of(sites.layout, gradients.held), (rows.plan.plate, first)
+            starts = at_medians(bound, sites, density, at, starts, is_held, keys[0])
+        is_fitted = _is_of(sites.layout, gradients.fitted)
+        num_steps = steps if gradients.fitted else 0
         with progress_bar(
             num_chains * num_steps, not disable_progbar, desc="Fit", unit="step"
         ) as bar:
@@ -150,6 +156,7 @@ def warm_start(
         batch_size=None if rows.plan.plate is None else rows.plan.batch_size,
         num_held_out=rows.num_held_out,
         from_prior=from_prior,
+        at_median=tuple(gradients.held),
         num_setbacks=fit.num_setbacks,
     )
     values = sites.layout.unflatten(fit.positions if num_chains > 1 else fit.positions[0])
