@@ -90,7 +90,7 @@ def descend(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_share, max(1, num_steps)))
     num_setbacks = torch.zeros(num_chains, dtype=torch.long, device=starts.device)
     first = _held_out_loss(held_out, rows, starts)
-    best = _Best(starts, first)
+    best = _Best(starts)
     training, held = [torch.full_like(first, torch.nan)], [first]
     steps, since, counts = [0], torch.zeros_like(first), torch.zeros_like(first)
     every = max(1, num_steps // NUM_CHECKS)
@@ -138,15 +138,16 @@ def _share(num_steps: int, step: int) -> float:
 class _Best:
     """Keep the place of each chain where its loss was lowest so far.
 
+    Any other place is better than the start, unless it is lost.
+
     Args:
         positions: Where they start, shape ``(C, num_params)``.
-        losses: The losses there, shape ``(C,)``; one that is not finite counts as none.
     """
 
-    def __init__(self, positions: Tensor, losses: Tensor) -> None:
+    def __init__(self, positions: Tensor) -> None:
         self.positions = positions.clone()
         self.steps = torch.zeros(len(positions), dtype=torch.long, device=positions.device)
-        self._losses = torch.where(torch.isfinite(losses), losses, torch.inf)
+        self._losses = torch.full_like(positions[:, 0], torch.inf)
 
     def note(self, step: int, positions: Tensor, losses: Tensor) -> None:
         """Take over where chains are after a step, where that is better; NaN is not."""

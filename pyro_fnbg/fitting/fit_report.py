@@ -26,6 +26,7 @@ class FitReport:
         batch_size: Rows a step, N for all; None for a model without rows.
         num_held_out: Rows that no step saw.
         from_prior: Sites without a gradient, which were drawn from their priors.
+        at_median: Sites that act through the priors of others alone, at the medians of their own.
         num_setbacks: How often each chain lost its density, and went on with smaller steps from its
             best place; shape ``(C,)``.
         annealing: The course of annealing after the fit, if there was any.
@@ -39,6 +40,7 @@ class FitReport:
     batch_size: int | None
     num_held_out: int
     from_prior: tuple[str, ...]
+    at_median: tuple[str, ...]
     num_setbacks: Tensor
     annealing: Annealed | None
 
@@ -52,6 +54,8 @@ class FitReport:
         lines.append(f"{rows}, {self.num_held_out} held out")
         if self.from_prior:
             lines.append(f"drawn from the prior, without a gradient: {list(self.from_prior)}")
+        if self.at_median:
+            lines.append(f"held at the median of the prior: {list(self.at_median)}")
         course = self.losses
         for chain, best in enumerate(self.best_steps.tolist()):
             at = int((course.steps == best).nonzero()[0])

@@ -151,37 +151,50 @@ class Gradients(NamedTuple):
     """Say what a model has gradients for.
 
     Attributes:
-        sites: Latent sites that the rest of the model has a gradient for, in trace order.
-        replaced: Activations without one of their own, whose place another takes.
+        fitted: Latent sites that the density can be raised by.
+        held: Constrained ones that act through the priors of others alone, such as a scale of
+            weights: by these the density can often be raised without end, as weights and their
+            scale shrink together.
+        replaced: Activations without a gradient of their own, whose place another takes.
     """
 
-    sites: list[str]
+    fitted: list[str]
+    held: list[str]
     replaced: set[str]
 
 
-def find_gradients(density: ModelDensity, positions: Tensor, rows: Tensor | None) -> Gradients:
+def find_gradients(
+    density: ModelDensity, sites: ModelSites, positions: Tensor, rows: Tensor | None
+) -> Gradients:
     """Find out which latent sites the rest of the model has a gradient for, at some position.
 
     A site's own prior does not count: it has a gradient where the data have none, as below a step.
     """
-    layout, found = density.layout, set[str]()
-    replaced: set[str] = set()
+    names = [site.name for site in sites.layout.sites]
+    by_data, by_any, replaced = set[str](), set[str](), set[str]()
     for position in positions:
         start = position.clone().requires_grad_()
         with checks_done(), pyro.validation_enabled(False), straight_through() as used:
             terms = density.terms(start, rows)
         replaced |= used
-        for name in [site.name for site in layout.sites if site.name not in found]:
+        observed = {name: terms[name] for name in sites.observed if name in terms}
+        by_data |= _sites_with_slope(observed, start, sites.layout, set(names) - by_data)
+        for name in [name for name in names if name not in by_any | by_data]:
             own = density.own_terms(name)
-            others = [value.sum() for term, value in terms.items() if term not in own]
-            if _has_gradient(sum(others, torch.zeros(())), start, layout, name):
-                found.add(name)
-    return Gradients([site.name for site in layout.sites if site.name in found], replaced)
+            others = {term: value for term, value in terms.items() if term not in own}
+            by_any |= _sites_with_slope(others, start, sites.layout, {name})
+    fitted = by_data | (by_any & sites.real_sites)
+    return Gradients(
+        [name for name in names if name in fitted],
+        [name for name in names if name in by_any - fitted],
+        replaced,
+    )
 
 
-def _has_gradient(value: Tensor, start: Tensor, layout: Layout, name: str) -> bool:
-    """Whether a number changes with some coordinate of a site, to first order."""
-    if not value.requires_grad:
-        return False
+def _sites_with_slope(terms: Terms, start: Tensor, layout: Layout, names: set[str]) -> set[str]:
+    """Name those among some sites with a coordinate that changes a sum, to first order."""
+    if not terms or not names or not (value := total(terms)).requires_grad:
+        return set()
     (gradient,) = torch.autograd.grad(value, start, retain_graph=True)
-    return bool((layout.split(gradient)[name] != 0).any())
+    slopes = layout.split(gradient)
+    return {name for name in names if bool((slopes[name] != 0).any())}

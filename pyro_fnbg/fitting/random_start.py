@@ -12,10 +12,12 @@ from pyro_fnbg.fitting.joint import JointDensity
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.sites import ModelSites, PlateRows, prior_draws, seeded
 
-__all__ = ["random_start"]
+__all__ = ["at_medians", "random_start"]
 
 # Positions that are drawn, at most, until one has a finite log density
 MAX_TRIES = 100
+# Draws from the prior that medians are taken of
+NUM_DRAWS = 100
 
 
 def random_start(
@@ -58,3 +60,32 @@ def random_start(
         f"no start of the fit with a finite log density in {MAX_TRIES} tries: check the data and "
         "the priors"
     )
+
+
+def at_medians(
+    bound: BoundModel,
+    sites: ModelSites,
+    density: JointDensity,
+    rows: tuple[str | None, Tensor | None],
+    starts: Tensor,
+    is_held: Tensor,
+    key: ChainKey,
+) -> Tensor:
+    """Put some coordinates of chains at their medians under the prior, of a hundred draws.
+
+    A chain that would have no finite log density there stays where it is.
+
+    Args:
+        bound: The model.
+        sites: What set-up found in it.
+        density: Its log density.
+        rows: The plate, and its rows that the density is looked at on.
+        starts: Where the chains are, shape ``(C, num_params)``.
+        is_held: Which coordinates to put there, shape ``(num_params,)``.
+        key: The random streams of the draws.
+    """
+    with seeded(int(generator(key, Stream.FIT, 2).integers(2**63 - 1))), torch.no_grad():
+        draws = prior_draws(bound, sites, PlateRows(*rows), NUM_DRAWS)
+        moved = torch.where(is_held, draws.median(0).values, starts)
+        is_possible = torch.isfinite(density(moved, rows[1]))
+        return torch.where(is_possible[:, None], moved, starts)

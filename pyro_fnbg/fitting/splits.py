@@ -17,9 +17,9 @@ from pyro_fnbg.model.sites import ModelSites
 
 __all__ = ["Rows", "split_rows"]
 
-# Left out: rows of a batch, at most, and the share of all rows that is held out, unless they are so
-# few that chance would choose
-BATCH_SIZE, HELD_OUT, FEWEST_HELD_OUT = 256, 0.1, 20
+# Left out: rows of a batch, at most, and the share of all rows that is held out; of few rows it is
+# more, so that not chance alone chooses by them
+BATCH_SIZE, HELD_OUT, ENOUGH_HELD_OUT, MOST_HELD_OUT = 256, 0.1, 20, 1 / 3
 
 
 class Rows(NamedTuple):
@@ -59,7 +59,8 @@ def split_rows(
         sites: What set-up found in it.
         batch_size: Rows of a batch; left out, as many as the model takes at a time, or 256.
         batch_plate: The plate whose rows are the data, where there are several.
-        held_out: Share of the rows; left out, a tenth, or none where that is less than 20.
+        held_out: Share of the rows; left out, a tenth and at least 20 rows, or a third of the rows
+            where that is less.
         key: The random streams of the split and of the batches.
 
     Raises:
@@ -94,7 +95,7 @@ def _split(
     piece = plate.num_rows if plate.is_subsampled else 1
     share = held_out
     if share is None:
-        share = HELD_OUT if HELD_OUT * num_rows >= FEWEST_HELD_OUT else 0.0
+        share = max(HELD_OUT, min(ENOUGH_HELD_OUT / num_rows, MOST_HELD_OUT))
     num_held_out = 0 if share == 0 else piece * max(1, round(share * num_rows / piece))
     num_fitted = num_rows - num_held_out
     if num_fitted < piece:

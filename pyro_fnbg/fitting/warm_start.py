@@ -29,7 +29,7 @@ from pyro_fnbg.fitting.joint import (
     stated_densities,
     total,
 )
-from pyro_fnbg.fitting.random_start import random_start
+from pyro_fnbg.fitting.random_start import at_medians, random_start
 from pyro_fnbg.fitting.splits import Rows, split_rows
 from pyro_fnbg.model.bound import BoundModel, Model
 from pyro_fnbg.model.density import ModelDensity
@@ -73,7 +73,9 @@ def warm_start(
     What has no gradient is not fitted. "step" activations, as of ``BayesianMLP``, get the gradient
     of a sigmoid in place of their own (a straight-through estimator: Bengio, Leonard and Courville,
     2013). Other sites that the data and the rest of the model have no gradient for stay where they
-    were drawn from their priors, with a warning.
+    were drawn from their priors, with a warning. Constrained sites that act through the priors of
+    others alone, such as a sampled scale of weights, are held at the medians of their priors: as
+    weights and their scale shrink together, the density often rises without end.
 
     Args:
         model: The Pyro model, as for ``FNBG``.
@@ -88,8 +90,8 @@ def warm_start(
         batch_plate: Name of the plate whose rows are the data, where there are several.
         held_out: Share of the rows that no fit sees, and that choose among its places, which are
             looked at a hundred times; 0 for none: then it is the training loss that chooses. Left
-            out, a tenth; none of fewer than 200 rows, or where the model cannot be given some of
-            its rows, such as one without a plate.
+            out, a tenth, but at least 20 rows, or a third where that is less; none where the model
+            cannot be given some of its rows, such as one without a plate.
         annealing_steps: Steps after the fit that take each chain from a mode to where the
             posterior has its mass, by microcanonical Langevin dynamics on all rows that are hot at
             first (Robnik, De Luca, Silverstein and Seljak, 2023). Each takes about as long as a
@@ -145,15 +147,19 @@ def warm_start(
         starts = torch.stack(
             [random_start(bound, sites, joint, rows.plan.plate, first, key) for key in keys]
         )
+        gradients = find_gradients(single, sites, starts, first)
+        known = [*gradients.fitted, *gradients.held]
+        from_prior = tuple(name for name in sites.constrain if name not in known)
+        if from_prior:
+            _warn_of_prior(from_prior)
+        if gradients.held:
+            is_held, at = _is_of(sites.layout, gradients.held), (rows.plan.plate, first)
+            starts = at_medians(bound, sites, joint, at, starts, is_held, keys[0])
         stated = stated_densities(bound, sites, rows.plan, joint, starts, first)
         if stated is not None and likelihood is not None:
             likelihood = stated.log_likelihood
-        gradients = find_gradients(single, starts, first)
-        from_prior = tuple(name for name in sites.constrain if name not in gradients.sites)
-        if from_prior:
-            _warn_of_prior(from_prior)
-        is_fitted = _is_of(sites.layout, gradients.sites)
-        num_steps, num_annealing = (steps, annealing_steps) if gradients.sites else (0, 0)
+        is_fitted = _is_of(sites.layout, gradients.fitted)
+        num_steps, num_annealing = (steps, annealing_steps) if gradients.fitted else (0, 0)
         on_all = _density_on_all(bound, sites, rows, starts) if num_annealing else None
         total_steps = num_chains * (num_steps + num_annealing)
         with progress_bar(total_steps, not disable_progbar, desc="Fit", unit="step") as bar:
@@ -170,9 +176,9 @@ def warm_start(
             annealed = None
             if on_all is not None:
                 noise = torch.Generator().manual_seed(_seed(keys[0], Stream.FIT, 2))
-                annealed = anneal(
-                    on_all, fit.positions, is_fitted, num_annealing, noise, bar.update
-                )
+                # What would collapse at a mode does not where the mass is
+                is_moved = _is_of(sites.layout, known)
+                annealed = anneal(on_all, fit.positions, is_moved, num_annealing, noise, bar.update)
     report = FitReport(
         method=_method(num_chains, stated is not None or joint.joins_chains, gradients),
         seconds=time.perf_counter() - started,
@@ -182,6 +188,7 @@ def warm_start(
         batch_size=None if rows.plan.plate is None else rows.plan.batch_size,
         num_held_out=rows.num_held_out,
         from_prior=from_prior,
+        at_median=tuple(gradients.held),
         num_setbacks=fit.num_setbacks,
         annealing=annealed,
     )

@@ -47,7 +47,7 @@ def density_of(model, *args, plan=NO_PLATE):
     with torch.no_grad():
         sites = inspect_model(bound)
         positions = prior_draws(bound, sites, PlateRows(plan.plate, None), 4)
-    return ModelDensity(bound, sites, plan), positions
+    return ModelDensity(bound, sites, plan), sites, positions
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -55,7 +55,7 @@ def density_of(model, *args, plan=NO_PLATE):
 def test_chains_in_one_run_have_the_values_and_gradients_of_single_chains(name, rows):
     model, y = MODELS[name]
     plan = BatchPlan("data", 30, 30 if rows is None else 7, "shuffled", 30 / 7)
-    density, positions = density_of(model, X, y, plan=plan)
+    density, _, positions = density_of(model, X, y, plan=plan)
     together, apart = JointDensity(density), JointDensity(density)
     apart.joins_chains = False
     found = []
@@ -135,7 +135,7 @@ def test_a_statement_that_is_not_the_models_is_not_used():
 
 def test_gradient_is_the_slope_of_the_density():
     torch.set_default_dtype(torch.float64)
-    density, positions = density_of(hierarchical, X.double(), Y.double())
+    density, _, positions = density_of(hierarchical, X.double(), Y.double())
     at = positions.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(JointDensity(density)(at, None).sum(), at)
     shift = torch.zeros_like(at)
@@ -154,7 +154,7 @@ def test_chain_where_the_model_is_impossible_is_nan_and_others_are_not():
             raise torch.linalg.LinAlgError("not positive definite")
         pyro.sample("y", dist.Normal(level, 1.0).expand([30]).to_event(1), obs=y)
 
-    density, _ = density_of(model, Y)
+    density, _, _ = density_of(model, Y)
     values = JointDensity(density)(torch.tensor([[0.5], [2.0], [-1.0]]), None)
     assert torch.isfinite(values).tolist() == [True, False, True]
 
@@ -166,7 +166,7 @@ def test_error_of_the_model_reaches_the_user():
             raise KeyError("mine")
         pyro.sample("y", dist.Normal(level, 1.0).expand([30]).to_event(1), obs=y)
 
-    density, _ = density_of(model, Y)
+    density, _, _ = density_of(model, Y)
     with pytest.raises(KeyError, match="mine"):
         JointDensity(density)(torch.tensor([[0.5], [21.0]]), None)
 
@@ -187,25 +187,37 @@ def detached(x, y):
         pyro.sample("y", dist.Normal(level * x[rows, 0], 1.0), obs=y[rows])
 
 
+def levels(x, y):
+    centre = pyro.sample("centre", dist.Normal(0.0, 1.0))
+    level = pyro.sample("level", dist.Normal(centre, 1.0))
+    scale = pyro.sample("scale", dist.HalfNormal(1.0))
+    with pyro.plate("data", len(x)) as rows:
+        pyro.sample("y", dist.Normal(level, scale), obs=y[rows])
+
+
 @pytest.mark.parametrize(
-    ("model", "expected"),
+    ("model", "fitted", "held"),
     [
         # A scale acts by the prior of another site; what is below a step, or idle, not at all
-        (below_a_step, ["width", "level"]),
-        (hierarchical, ["spread", "slopes", "rate"]),
-        (detached, []),
+        (below_a_step, ["level"], ["width"]),
+        (hierarchical, ["slopes", "rate"], ["spread"]),
+        (levels, ["centre", "level", "scale"], []),
+        (detached, [], []),
     ],
 )
-def test_sites_with_a_gradient_are_those_that_the_rest_of_the_model_has_one_for(model, expected):
-    density, positions = density_of(model, X, Y)
-    assert find_gradients(density, positions, None).sites == expected
+def test_sites_with_a_gradient_are_those_that_the_rest_of_the_model_has_one_for(
+    model, fitted, held
+):
+    density, sites, positions = density_of(model, X, Y)
+    found = find_gradients(density, sites, positions, None)
+    assert (found.fitted, found.held) == (fitted, held)
 
 
 def test_step_activations_are_given_a_gradient_here_and_nowhere_else():
     model, y = MODELS["step bernoulli"]
-    density, positions = density_of(model, X, y)
-    found = find_gradients(density, positions, None)
-    assert (len(found.sites), found.replaced) == (6, {"step"})
+    density, sites, positions = density_of(model, X, y)
+    found = find_gradients(density, sites, positions, None)
+    assert (len(found.fitted), found.replaced) == (6, {"step"})
     at = positions[0].clone().requires_grad_()
     value = density.terms(at, None)["obs"].sum()
     gradient = density.layout.split(torch.autograd.grad(value, at)[0])
@@ -215,7 +227,7 @@ def test_step_activations_are_given_a_gradient_here_and_nowhere_else():
 
 def test_straight_through_leaves_values_as_they_are():
     model, y = MODELS["step bernoulli"]
-    density, positions = density_of(model, X, y)
+    density, _, positions = density_of(model, X, y)
     exact = torch.stack([density.on(None)(position).log_terms.sum() for position in positions])
     assert torch.allclose(JointDensity(density)(positions, None).double(), exact, rtol=1e-6)
 
@@ -227,7 +239,7 @@ def test_dtype_of_each_site_is_its_own():
         assert (level.dtype, scale.dtype) == (torch.float64, torch.float32)
         pyro.sample("y", dist.Normal(level.float(), scale).expand([30]).to_event(1), obs=y)
 
-    density, positions = density_of(model, normal(30))
+    density, _, positions = density_of(model, normal(30))
     joint = JointDensity(density)
     at = positions.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(joint(at, None).sum(), at)

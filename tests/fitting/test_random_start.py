@@ -10,7 +10,7 @@ import torch
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.fitting.joint import JointDensity
-from pyro_fnbg.fitting.random_start import random_start
+from pyro_fnbg.fitting.random_start import at_medians, random_start
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.planning import NO_PLATE
@@ -18,11 +18,15 @@ from pyro_fnbg.model.sites import inspect_model
 from support.data import normal
 
 
-def start(model, *args, chain=0, seed=1):
+def parts_of(model, *args):
     bound = BoundModel(model, args)
     with torch.no_grad():
         sites = inspect_model(bound)
-    density = JointDensity(ModelDensity(bound, sites, NO_PLATE))
+    return bound, sites, JointDensity(ModelDensity(bound, sites, NO_PLATE))
+
+
+def start(model, *args, chain=0, seed=1):
+    bound, sites, density = parts_of(model, *args)
     position = random_start(bound, sites, density, None, None, ChainKey(seed, chain))
     return sites.layout.unflatten(position)
 
@@ -69,3 +73,19 @@ def test_start_is_drawn_until_its_density_is_finite():
     assert float(start(model, torch.tensor(0.0))["level"]) > 1.0
     with pytest.raises(ValueError, match="no start of the fit with a finite log density in 100"):
         start(model, torch.tensor(torch.nan))
+
+
+def test_some_coordinates_are_put_at_the_median_unless_that_is_impossible():
+    def model(y):
+        pyro.sample("scale", dist.LogNormal(1.0, 0.1))
+        level = pyro.sample("level", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(0.0, 1.0), obs=torch.where(level > 5.0, torch.nan, y))
+
+    bound, sites, density = parts_of(model, torch.tensor(0.0))
+    starts = torch.tensor([[-3.0, 0.5], [-3.0, 6.0]])
+    is_held = torch.tensor([True, False])
+    moved = at_medians(bound, sites, density, (None, None), starts, is_held, ChainKey(1, 0))
+    # Five standard errors of a median of 100
+    assert float(moved[0, 0]) == pytest.approx(1.0, abs=0.065)
+    assert float(moved[0, 1]) == 0.5
+    assert torch.equal(moved[1], starts[1])

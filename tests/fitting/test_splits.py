@@ -81,8 +81,8 @@ def test_large_data_come_in_batches_without_being_asked_for():
     assert rows.plan.batch_size < 900
 
 
-@pytest.mark.parametrize(("num_rows", "expected"), [(199, 0), (200, 20)])
-def test_few_rows_are_held_out_only_where_it_is_asked_for(num_rows, expected):
+@pytest.mark.parametrize(("num_rows", "expected"), [(30, 10), (60, 20), (150, 20), (300, 30)])
+def test_held_out_are_enough_rows_to_judge_by_and_not_too_many(num_rows, expected):
     assert split(plain, normal(num_rows)).num_held_out == expected
 
 

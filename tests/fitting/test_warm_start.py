@@ -156,6 +156,22 @@ def test_sites_without_a_gradient_are_drawn_from_the_prior_and_named():
     assert float(found["place"].std()) == pytest.approx(0.1, abs=0.023)
 
 
+def test_scale_of_other_sites_does_not_collapse_with_them():
+    """The responses are noise, so the density of the slopes and their scale has no maximum."""
+
+    def model(x, y):
+        spread = pyro.sample("spread", dist.HalfNormal(1.0))
+        slopes = pyro.sample("slopes", dist.Normal(0.0, spread).expand([2]).to_event(1))
+        with pyro.plate("data", len(x)) as rows:
+            pyro.sample("y", dist.Normal(x[rows] @ slopes, 1.0), obs=y[rows])
+
+    found = fit(model, X, normal(2, 60)[1], num_chains=2, steps=300, held_out=0.0)
+    assert found.report.at_median == ("spread",)
+    assert "held at the median of the prior: ['spread']" in repr(found)
+    # The median of a half-normal is 0.674, that of 100 draws has a standard error of 0.1 in logs
+    assert torch.allclose(found["spread"].exp(), torch.tensor(0.674), atol=0.34)
+
+
 def test_model_that_decides_by_its_values_is_run_for_one_chain_after_the_other():
     def model(x, y):
         level = pyro.sample("level", dist.Normal(0.0, 1.0))
