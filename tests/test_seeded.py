@@ -79,6 +79,14 @@ CASES = {
         },
         {"likelihood_scale": "full"},
     ),
+    # Scales that are not tiny, of which rounding would be magnified
+    "scales": (
+        [2, 3, 4],
+        {"likelihood": "normal", "observation_scale": "network", "prior_scale": 0.5},
+        {"likelihood_scale": "full"},
+    ),
+    "student": ([2, 3, 2], {"likelihood": "student", "degrees_of_freedom": 2.5}, {}),
+    "counts": ([2, 3, 2], {"likelihood": "poisson"}, {"likelihood_scale": 0.5}),
 }
 
 
@@ -87,9 +95,12 @@ def set_up(case, engine):
     widths, structure, options = CASES[case]
     model = BayesianMLP(widths, **{"prior_scale": 1.5, **structure})
     x = torch.randn(ROWS, widths[0], dtype=torch.float64)
-    y = torch.randint(0, max(2, widths[-1]), (ROWS,))
+    labels = 5 if case == "counts" else max(2, widths[-1])
+    y = torch.randint(0, labels, (ROWS,))
     if structure["likelihood"] == "normal":
         y = y + 0.1 * torch.randn(ROWS, dtype=torch.float64)
+    if case in ("scales", "student", "counts"):
+        y = torch.stack([y, y.flip(0)], -1)
     return past_the_check(start("trace", model, x, y, batch_size=BATCH, **options), engine)
 
 

@@ -159,6 +159,7 @@ FALSE = [
     ("activations", ("tanh", [], ["relu", "relu"], ["gelu"], [None], None)),
     ("likelihood", ("bernoulli", "gaussian", None, 1)),
     ("observation_scale", (0.0, -1.0, NAN, "layer1.bias", "spread", None)),
+    ("degrees_of_freedom", (0.0, -1.0, NAN, "4", None)),
 ]
 
 

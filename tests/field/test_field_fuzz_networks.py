@@ -16,7 +16,7 @@ ROWS = 6
 X = torch.linspace(-1.0, 1.0, 2 * ROWS).reshape(ROWS, 2)
 Y = torch.tensor([0, 1, 0, 1, 1, 0])
 ONE_HOT = torch.nn.functional.one_hot(Y)
-KINDS = {"categorical": 2, "bernoulli": 1, "normal": 1}
+KINDS = {"categorical": 2, "bernoulli": 1, "normal": 1, "student": 1, "poisson": 1}
 SCALES = (0, -1.0, NAN, INFINITY, "1", True, None, [1.0], [1.0, 0.0], [1.0, 2.0, 3.0])
 ARGUMENTS = {
     "widths": (3, [2], [2, 0], [2, 2.5], [2, -1, 2], "2, 2", None),
@@ -26,7 +26,8 @@ ARGUMENTS = {
     "bias_prior_loc": (NAN, INFINITY, "0", [0.0], [0.0] * 3),
     "activation": ("softmax", "Tanh", None, [], ["tanh", "relu"], 1),
     "likelihood": ("bernoulli", "gaussian", None, 2),
-    "observation_scale": (*SCALES[:8], torch.distributions.HalfNormal(1.0)),
+    "observation_scale": (*SCALES[:8], torch.distributions.HalfNormal(1.0), "Network"),
+    "degrees_of_freedom": SCALES[:8],
 }
 
 
@@ -35,11 +36,12 @@ ARGUMENTS = {
 )
 def test_a_network_refuses_what_is_not_allowed(argument, value):
     options = {"widths": [2, 2, 2]} | {argument: value}
-    options |= {"likelihood": "normal"} if argument == "observation_scale" else {}
+    kind = {"observation_scale": "normal", "degrees_of_freedom": "student"}.get(argument)
+    options |= {"likelihood": kind} if kind else {}
     assert_refused(argument, value, lambda: BayesianMLP(**options))
 
 
-@pytest.mark.parametrize("likelihood", ["bernoulli", "categorical"])
+@pytest.mark.parametrize("likelihood", ["bernoulli", "categorical", "poisson"])
 def test_only_regression_has_an_observation_scale(likelihood):
     def build():
         BayesianMLP([2, KINDS[likelihood]], likelihood=likelihood, observation_scale=0.5)
@@ -110,6 +112,8 @@ BAD_LABELS = {
     ],
     "bernoulli": [with_entry(Y, 2), with_entry(Y.float(), -1.0), ONE_HOT],
     "normal": [ONE_HOT],
+    "student": [ONE_HOT],
+    "poisson": [with_entry(Y, -1), with_entry(Y.float(), 0.5), ONE_HOT],
 }  # fmt: skip
 FLOATS = [with_entry(Y.float(), entry) for entry in (NAN, INFINITY, -INFINITY)]
 WRONG = [
@@ -129,7 +133,9 @@ DTYPES = ("float16", "bfloat16", "float32", "float64", "uint8", "int8", "int64",
 good_labels = {
     "categorical": st.sampled_from([Y, Y[:, None], ONE_HOT]),
     "bernoulli": st.sampled_from([Y, Y[:, None]]),
-    "normal": st.sampled_from([Y, Y[:, None], 100 * Y]),
+    "normal": (numbers := st.sampled_from([Y, Y[:, None], 100 * Y])),
+    "student": numbers,
+    "poisson": numbers,
 }
 
 
@@ -144,7 +150,8 @@ good_labels = {
 @settings(max_examples=6)
 def test_data_near_the_edge_run_and_stay_as_they_are(engine, data, kind, dtype, batch, size):
     y = data.draw(good_labels[kind])
-    of_labels = [torch.uint8 if kind == "normal" else torch.bool] + [
+    is_of_classes = kind in ("categorical", "bernoulli")
+    of_labels = [torch.bool if is_of_classes else torch.uint8] + [
         getattr(torch, name) for name in DTYPES[:7]
     ]
     y = y.to(data.draw(st.sampled_from(of_labels)))

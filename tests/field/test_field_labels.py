@@ -84,7 +84,13 @@ def test_a_factor_of_rows_times_rows_is_refused(driver):
 @WAYS
 @pytest.mark.parametrize(
     ("likelihood", "y"),
-    [("bernoulli", CLASSES % 2), ("normal", RESPONSES), ("categorical", CLASSES)],
+    [
+        ("bernoulli", CLASSES % 2),
+        ("normal", RESPONSES),
+        ("student", RESPONSES),
+        ("poisson", CLASSES),
+        ("categorical", CLASSES),
+    ],
 )
 def test_a_network_takes_a_column_for_a_vector(driver, engine, likelihood, y):
     model = BayesianMLP([2, 2, 3 if likelihood == "categorical" else 1], likelihood=likelihood)

@@ -1107,6 +1107,129 @@ _IN_PCN = [
     ),
 ]
 
+# Mistakes in the likelihoods of numbers
+_BY_HAND = "tests/networks/test_mlp.py::test_scales_from_the_network_by_hand"
+_DIGITS = "tests/engines/test_fused.py::test_"
+_IN_LIKELIHOODS = [
+    Fault(
+        "scales-are-exponentials",
+        "pyro_fnbg.networks.likelihoods",
+        "LEAST_SCALE - logsigmoid(-outputs)",
+        "LEAST_SCALE + outputs.exp()",
+        _BY_HAND + "[normal-1]",
+    ),
+    Fault(
+        "scales-before-locations",
+        "pyro_fnbg.networks.likelihoods",
+        "locations, others = outputs.split(",
+        "others, locations = outputs.split(",
+        _BY_HAND + "[student-3]",
+    ),
+    Fault(
+        "degrees-of-freedom-left-out-trace",
+        "pyro_fnbg.networks.likelihoods",
+        "dist.StudentT(self.degrees_of_freedom,",
+        "dist.StudentT(DEGREES_OF_FREEDOM,",
+        "tests/networks/test_mlp.py::test_likelihood_by_hand[student-sigmoid]",
+        "trace",
+    ),
+    Fault(
+        "tails-of-student-too-heavy-feedforward",
+        "pyro_fnbg.networks.likelihoods",
+        "0.5 * (degrees + 1) * tails",
+        "0.5 * degrees * tails",
+        _SWEEPS.format("feedforward", "student"),
+        "feedforward",
+    ),
+    _in_feedforward(
+        "counts-of-constant-probability",
+        "at_best.expand(len(outputs), -1, -1)",
+        "0 * at_best.expand(len(outputs), -1, -1)",
+        "counts",
+    ),
+    Fault(
+        "counts-of-zero-without-their-rate",
+        "pyro_fnbg.networks.counts",
+        "(away < NEAR) & (counts > 0)",
+        "away < NEAR",
+        "tests/networks/test_counts.py::test_log_probabilities_are_those_of_poisson[-0.3]",
+    ),
+    _in_fused(
+        "scales-of-the-first-response",
+        "likelihoods",
+        "outputs[first + columns + k, start",
+        "outputs[first + columns, start",
+        "scales",
+    ),
+    _in_fused(
+        "normalizer-of-a-row-dropped",
+        "likelihoods",
+        "target[r] += log(spread)",
+        "target[r] += zero",
+        "scales",
+    ),
+    _in_fused(
+        "no-least-scale",
+        "likelihoods",
+        "spread = least + (above",
+        "spread = zero + (above",
+        _DIGITS + "scales_from_the_network_have_all_digits_however_small_they_are[float64]",
+    ),
+    _in_fused(
+        "degrees-of-freedom-left-out",
+        "likelihoods",
+        "real(1.0 / head.degrees_of_freedom)",
+        "real(0.25)",
+        "student",
+    ),
+    _in_fused(
+        "counts-of-zero-without-their-rate",
+        "likelihoods",
+        "(away < one) & (count > zero)",
+        "away < one",
+        "counts",
+    ),
+    _in_fused(
+        "logarithm-of-another-count",
+        "likelihoods",
+        "logs = labels[columns + k,",
+        "logs = labels[columns,",
+        "counts",
+    ),
+    Fault(
+        "rounding-of-parameters-not-allowed-for",
+        "pyro_fnbg.engines.choice",
+        "allowed += ROUNDINGS * sum(",
+        "allowed += 0 * sum(",
+        "tests/engines/test_choice.py::"
+        "test_what_rounding_of_the_parameters_does_is_no_disagreement[scales-feedforward-dtype0]",
+    ),
+    Fault(
+        "counts-one-too-large",
+        "pyro_fnbg.prediction.mixtures",
+        "below >= level",
+        "below > 1.001 * level",
+        "tests/prediction/test_mixtures.py::"
+        "test_quantiles_of_counts_are_the_smallest_that_reach_the_level[0.5]",
+    ),
+    Fault(
+        "tails-of-another-part",
+        "pyro_fnbg.prediction.mixtures",
+        "stdtr(degrees[:, columns].numpy()",
+        "stdtr(degrees[:1, columns].numpy()",
+        "tests/prediction/test_mixtures.py::"
+        "test_student_mixtures_have_the_level_below_their_quantiles[degrees7]",
+    ),
+    Fault(
+        "other-tails-with-the-same-moments-not-seen",
+        "pyro_fnbg.prediction.responses",
+        "one.kind is StudentT:",
+        "one.kind is None:",
+        "tests/prediction/test_responses.py::"
+        "test_a_wrong_statement_is_found_at_any_size_of_outputs[<lambda>-student1-0.0]",
+    ),
+]
+
 # Mistakes in what is computed from predictions
 _IN_PREDICTIONS = [
     Fault(
@@ -1259,6 +1382,7 @@ FAULTS: list[Fault] = [
     *_IN_FEEDFORWARD,
     *_IN_FUSED,
     *_IN_PCN,
+    *_IN_LIKELIHOODS,
     *_IN_PREDICTIONS,
     *_IN_FITS,
 ]
