@@ -48,7 +48,7 @@ CASES = {
         {"likelihood": "categorical", "prior": "laplace", "prior_loc": 0.3},
         {},
     ),
-    "student": (
+    "student priors": (
         [2, 3, 1],
         {"likelihood": "bernoulli", "prior": "student", "prior_degrees_of_freedom": 2.5},
         {},
@@ -62,7 +62,7 @@ CASES = {
         },
         {},
     ),
-    "scales": (
+    "scales of priors": (
         [2, 3, 1],
         {
             "likelihood": "bernoulli",

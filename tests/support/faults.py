@@ -1146,6 +1146,7 @@ _IN_LIKELIHOODS = [
         "at_best.expand(len(outputs), -1, -1)",
         "0 * at_best.expand(len(outputs), -1, -1)",
         "counts",
+        "network_density",
     ),
     Fault(
         "counts-of-zero-without-their-rate",
