@@ -59,9 +59,9 @@ def warm_start(
     step where ``torch.func.vmap`` can map it, else one after the other.
 
     What has no gradient is not fitted. "step" activations, as of ``BayesianMLP``, get the gradient
-    of sigmoid(2 v) in place of their own (a straight-through estimator: Bengio, Leonard and Courville,
-    2013). Other sites that the data and the rest of the model have no gradient for stay where they
-    were drawn from their priors, with a warning. Constrained sites that act through the priors of
+    of sigmoid(2 v) in place of their own (a straight-through estimator: Bengio, Leonard and
+    Courville, 2013). Other sites that the data and the rest of the model have no gradient for stay
+    where they were drawn from their priors, with a warning. Constrained sites that act through the priors of
     others alone, such as a sampled scale of weights, are held at the medians of their priors: as
     weights and their scale shrink together, the density often rises without end.
 

@@ -19,8 +19,9 @@ _replaced: ContextVar[set[str] | None] = ContextVar("replaced", default=None)
 def straight_through() -> Iterator[set[str]]:
     """Give "step" activations a gradient that they do not have: that of sigmoid(2 v) at v.
 
-    Its slope at 0 is 1/2. Their values stay as they are. Reference: Bengio, Leonard and Courville (2013), "Estimating or
-    propagating gradients through stochastic neurons for conditional computation".
+    Its slope at 0 is 1/2. Their values stay as they are. Reference: Bengio, Leonard and Courville
+    (2013), "Estimating or propagating gradients through stochastic neurons for conditional
+    computation".
 
     Yields:
         The names of the activations that were given one, as they are used.
