@@ -61,9 +61,9 @@ def warm_start(
     What has no gradient is not fitted. "step" activations, as of ``BayesianMLP``, get the gradient
     of sigmoid(2 v) in place of their own (a straight-through estimator: Bengio, Leonard and
     Courville, 2013). Other sites that the data and the rest of the model have no gradient for stay
-    where they were drawn from their priors, with a warning. Constrained sites that act through the priors of
-    others alone, such as a sampled scale of weights, are held at the medians of their priors: as
-    weights and their scale shrink together, the density often rises without end.
+    where they were drawn from their priors, with a warning. Constrained sites that act through the
+    priors of others alone, such as a sampled scale of weights, are held at the medians of their
+    priors: as weights and their scale shrink together, the density often rises without end.
 
     Args:
         model: The Pyro model, as for ``FNBG``.
