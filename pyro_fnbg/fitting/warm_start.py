@@ -189,7 +189,9 @@ def _held_out(bound: BoundModel, sites: ModelSites, rows: Rows) -> JointDensity 
 def _is_of(layout: Layout, names: list[str]) -> Tensor:
     """Tell which flat coordinates belong to some sites."""
     values = {
-        site.name: torch.full(site.shape, float(site.name in names), dtype=site.dtype)
+        site.name: torch.full(
+            site.shape, float(site.name in names), dtype=site.dtype, device=site.device
+        )
         for site in layout.sites
     }
     return layout.flatten(values) > 0
