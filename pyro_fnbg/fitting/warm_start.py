@@ -71,11 +71,11 @@ def warm_start(
     else one after the other.
 
     What has no gradient is not fitted. "step" activations, as of ``BayesianMLP``, get the gradient
-    of a sigmoid in place of their own (a straight-through estimator: Bengio, Leonard and Courville,
-    2013). Other sites that the data and the rest of the model have no gradient for stay where they
-    were drawn from their priors, with a warning. Constrained sites that act through the priors of
-    others alone, such as a sampled scale of weights, are held at the medians of their priors: as
-    weights and their scale shrink together, the density often rises without end.
+    of sigmoid(2 v) in place of their own (a straight-through estimator: Bengio, Leonard and
+    Courville, 2013). Other sites that the data and the rest of the model have no gradient for stay
+    where they were drawn from their priors, with a warning. Constrained sites that act through the
+    priors of others alone, such as a sampled scale of weights, are held at the medians of their
+    priors: as weights and their scale shrink together, the density often rises without end.
 
     Args:
         model: The Pyro model, as for ``FNBG``.
@@ -248,7 +248,9 @@ def _held_out(bound: BoundModel, sites: ModelSites, rows: Rows) -> Density | Non
 def _is_of(layout: Layout, names: list[str]) -> Tensor:
     """Tell which flat coordinates belong to some sites."""
     values = {
-        site.name: torch.full(site.shape, float(site.name in names), dtype=site.dtype)
+        site.name: torch.full(
+            site.shape, float(site.name in names), dtype=site.dtype, device=site.device
+        )
         for site in layout.sites
     }
     return layout.flatten(values) > 0

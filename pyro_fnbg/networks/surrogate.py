@@ -17,10 +17,11 @@ _replaced: ContextVar[set[str] | None] = ContextVar("replaced", default=None)
 
 @contextmanager
 def straight_through() -> Iterator[set[str]]:
-    """Give "step" activations a gradient that they do not have: that of a sigmoid.
+    """Give "step" activations a gradient that they do not have: that of sigmoid(2 v) at v.
 
-    Their values stay as they are. Reference: Bengio, Leonard and Courville (2013), "Estimating or
-    propagating gradients through stochastic neurons for conditional computation".
+    Its slope at 0 is 1/2. Their values stay as they are. Reference: Bengio, Leonard and Courville
+    (2013), "Estimating or propagating gradients through stochastic neurons for conditional
+    computation".
 
     Yields:
         The names of the activations that were given one, as they are used.
@@ -48,5 +49,6 @@ def step(values: Tensor) -> Tensor:
     if replaced is None:
         return steps
     replaced.add("step")
-    smooth = torch.sigmoid(values)
+    # Much wider or much narrower ones led to worse fits of small networks
+    smooth = torch.sigmoid(2 * values)
     return steps + (smooth - smooth.detach())

@@ -24,6 +24,6 @@ def test_gradient_is_that_of_a_sigmoid_where_it_is_asked_for_and_none_elsewhere(
         assert names == set()
         (gradient,) = torch.autograd.grad(ACTIVATIONS["step"](values).sum(), values)
     assert names == {"step"}
-    sigmoid = torch.sigmoid(values)
-    assert torch.allclose(gradient, sigmoid * (1 - sigmoid))
+    sigmoid = torch.sigmoid(2 * values)
+    assert torch.allclose(gradient, 2 * sigmoid * (1 - sigmoid))
     assert not ACTIVATIONS["step"](values).requires_grad

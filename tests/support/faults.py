@@ -1345,6 +1345,13 @@ _IN_FITS = [
         "_has_one_for",
     ),
     Fault(
+        "scales-of-weights-collapse-with-them",
+        "pyro_fnbg.fitting.joint",
+        "by_any & sites.real_sites",
+        "by_any",
+        "tests/fitting/test_warm_start.py::test_scale_of_other_sites_does_not_collapse_with_them",
+    ),
+    Fault(
         "fits-start-at-the-scale-of-the-prior",
         "pyro_fnbg.fitting.random_start",
         "torch.randn_like(value) * math.sqrt(2 / value.shape[1])",
