@@ -516,7 +516,7 @@ def test_what_rounding_of_the_parameters_does_is_no_disagreement(
     model, engine, dtype, data, monkeypatch
 ):
     """That alone covers the difference, where scales that are tiny magnify it and where not."""
-    monkeypatch.setattr(choice, "_tolerance", lambda *given: 0.0)
+    monkeypatch.setattr(choice, "tolerance", lambda *given: 0.0)
     scale = "network" if len(model) > 2 else 0.1
     net = BayesianMLP(
         model, prior_scale=2.0, activation="tanh", likelihood="normal", observation_scale=scale

@@ -141,7 +141,7 @@ def test_regression_with_scales_of_the_network(likelihood):
     model = BayesianMLP([3, 2, 4], likelihood=likelihood, observation_scale="network")
     net, _ = read(model, y=y)
     assert net.architecture.likelihood == Likelihood(likelihood, 4, "network")
-    assert (net.scale_coordinate, net.priors.scale_prior) == (None, None)
+    assert (net.scale_coordinate, net.scale_prior) == (None, None)
     assert torch.equal(net.data.labels, y)
 
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from pyro_fnbg.fitting.annealing import Annealed
 from pyro_fnbg.fitting.descent import Course
 from pyro_fnbg.fitting.fit_report import FitReport, WarmStart
 
@@ -24,6 +25,7 @@ def report(**changes):
         "from_prior": (),
         "at_median": (),
         "num_setbacks": torch.tensor([0, 3]),
+        "annealing": None,
     }
     return FitReport(**(fields | changes))
 
@@ -46,6 +48,15 @@ def test_lines_say_what_was_not_fitted_and_what_there_was_nothing_of():
         "held at the median of the prior: ['b']",
     ]
     assert lines[4] == "chain 0: step 10, training loss 3"
+
+
+def test_lines_say_how_far_annealing_went():
+    densities = torch.tensor([[-9.0, -5.0, -4.0], [-8.0, -7.0, -2.5]])
+    course = Annealed(torch.zeros(2, 3), torch.tensor([0, 15, 30]), densities)
+    lines = report(annealing=course).lines()
+    assert lines[0] == "AdamW of 2 chains, 20 steps and 30 of annealing in 1.2 s"
+    assert lines[2].endswith("held-out loss 9 -> 5, log density -9 -> -4 by annealing")
+    assert lines[3].endswith("log density -8 -> -2.5 by annealing")
 
 
 def test_values_are_a_mapping_that_shows_its_sites_and_its_report():
