@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyro
@@ -164,11 +164,23 @@ class Gradients(NamedTuple):
 
 
 def find_gradients(
-    density: ModelDensity, sites: ModelSites, positions: Tensor, rows: Tensor | None
+    density: ModelDensity,
+    sites: ModelSites,
+    positions: Tensor,
+    rows: Tensor | None,
+    stated: Density | None = None,
 ) -> Gradients:
     """Find out which latent sites the rest of the model has a gradient for, at some position.
 
     A site's own prior does not count: it has a gradient where the data have none, as below a step.
+
+    Args:
+        density: The model's log density.
+        sites: What set-up found in it.
+        positions: Where to look, shape ``(C, num_params)``.
+        rows: The rows to look at; None for all.
+        stated: The log likelihood of the network that the model states, which may have a gradient
+            where code of the model's own has none.
     """
     names = [site.name for site in sites.layout.sites]
     by_data, by_any, replaced = set[str](), set[str](), set[str]()
@@ -176,13 +188,16 @@ def find_gradients(
         start = position.clone().requires_grad_()
         with checks_done(), pyro.validation_enabled(False), straight_through() as used:
             terms = density.terms(start, rows)
+            likelihoods = [terms[name].sum() for name in sites.observed if name in terms]
+            likelihoods += [] if stated is None else [stated(start.unsqueeze(0), rows).sum()]
         replaced |= used
-        observed = {name: terms[name] for name in sites.observed if name in terms}
-        by_data |= _sites_with_slope(observed, start, sites.layout, set(names) - by_data)
+        for value in likelihoods:
+            by_data |= _sites_with_slope(value, start, sites.layout, names)
         for name in [name for name in names if name not in by_any | by_data]:
             own = density.own_terms(name)
             others = {term: value for term, value in terms.items() if term not in own}
-            by_any |= _sites_with_slope(others, start, sites.layout, {name})
+            if others:
+                by_any |= _sites_with_slope(total(others), start, sites.layout, [name])
     fitted = by_data | (by_any & sites.real_sites)
     return Gradients(
         [name for name in names if name in fitted],
@@ -191,9 +206,11 @@ def find_gradients(
     )
 
 
-def _sites_with_slope(terms: Terms, start: Tensor, layout: Layout, names: set[str]) -> set[str]:
-    """Name those among some sites with a coordinate that changes a sum, to first order."""
-    if not terms or not names or not (value := total(terms)).requires_grad:
+def _sites_with_slope(
+    value: Tensor, start: Tensor, layout: Layout, names: Sequence[str]
+) -> set[str]:
+    """Name those among some sites with a coordinate that changes a value, to first order."""
+    if not value.requires_grad:
         return set()
     (gradient,) = torch.autograd.grad(value, start, retain_graph=True)
     slopes = layout.split(gradient)

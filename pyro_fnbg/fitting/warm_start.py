@@ -70,12 +70,13 @@ def warm_start(
     that it is a network (see ``Feedforward``), or where ``torch.func.vmap`` can map a run of it,
     else one after the other.
 
-    What has no gradient is not fitted. "step" activations, as of ``BayesianMLP``, get the gradient
-    of sigmoid(2 v) in place of their own (a straight-through estimator: Bengio, Leonard and
-    Courville, 2013). Other sites that the data and the rest of the model have no gradient for stay
-    where they were drawn from their priors, with a warning. Constrained sites that act through the
-    priors of others alone, such as a sampled scale of weights, are held at the medians of their
-    priors: as weights and their scale shrink together, the density often rises without end.
+    What has no gradient is not fitted. "step" activations of ``BayesianMLP``, and of networks that
+    a model states, get the gradient of sigmoid(2 v) in place of their own (a straight-through
+    estimator: Bengio, Leonard and Courville, 2013). Other sites that the data and the rest of the
+    model have no gradient for stay where they were drawn from their priors, with a warning.
+    Constrained sites that act through the priors of others alone, such as a sampled scale of
+    weights, are held at the medians of their priors: as weights and their scale shrink together,
+    the density often rises without end.
 
     Args:
         model: The Pyro model, as for ``FNBG``.
@@ -147,7 +148,9 @@ def warm_start(
         starts = torch.stack(
             [random_start(bound, sites, joint, rows.plan.plate, first, key) for key in keys]
         )
-        gradients = find_gradients(single, sites, starts, first)
+        stated = stated_densities(bound, sites, rows.plan, joint, starts, first)
+        by_network = None if stated is None else stated.log_likelihood
+        gradients = find_gradients(single, sites, starts, first, by_network)
         known = [*gradients.fitted, *gradients.held]
         from_prior = tuple(name for name in sites.constrain if name not in known)
         if from_prior:
@@ -155,9 +158,8 @@ def warm_start(
         if gradients.held:
             is_held, at = _is_of(sites.layout, gradients.held), (rows.plan.plate, first)
             starts = at_medians(bound, sites, joint, at, starts, is_held, keys[0])
-        stated = stated_densities(bound, sites, rows.plan, joint, starts, first)
-        if stated is not None and likelihood is not None:
-            likelihood = stated.log_likelihood
+        if by_network is not None and likelihood is not None:
+            likelihood = by_network
         is_fitted = _is_of(sites.layout, gradients.fitted)
         num_steps, num_annealing = (steps, annealing_steps) if gradients.fitted else (0, 0)
         on_all = _density_on_all(bound, sites, rows, starts) if num_annealing else None

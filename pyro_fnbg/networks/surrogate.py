@@ -40,6 +40,8 @@ def straight_through() -> Iterator[set[str]]:
         yield replaced
     finally:
         _replaced.reset(token)
+        if (outer := _replaced.get()) is not None:
+            outer |= replaced
 
 
 def step(values: Tensor) -> Tensor:

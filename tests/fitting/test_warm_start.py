@@ -9,7 +9,7 @@ import pytest
 import torch
 from pyro.infer import MCMC
 
-from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+from pyro_fnbg import FNBG, BayesianMLP, Feedforward, MultiChainMCMC
 from pyro_fnbg.fitting.warm_start import warm_start
 from support.data import even_normal, normal
 from support.statistics import assert_same_expectation
@@ -138,6 +138,25 @@ def test_step_network_is_fitted_by_straight_through_gradients():
     assert found.report.from_prior == ()
     hits = ((model.forward(found, x).squeeze(-1) > 0) == (labels > 0)).float().mean(-1)
     assert (hits > 0.8).all(), hits
+
+
+def test_steps_of_a_network_that_a_model_states_get_a_gradient_whatever_its_own_code():
+    class Stated:
+        def __call__(self, x, y):
+            weight = pyro.sample("a.weight", dist.Normal(torch.zeros(8, 2), 1.0).to_event(2))
+            bias = pyro.sample("a.bias", dist.Normal(torch.zeros(8), 1.0).to_event(1))
+            out = pyro.sample("b.weight", dist.Normal(torch.zeros(1, 8), 1.0).to_event(2))
+            with pyro.plate("data", len(x)) as rows:
+                steps = (x[rows] @ weight.mT + bias > 0).float()
+                logits = (steps @ out.mT).squeeze(-1)
+                pyro.sample("y", dist.Bernoulli(logits=logits), obs=y[rows])
+
+        def feedforward(self, x, y):
+            return Feedforward(x, ["a", "b"], ["step"], "bernoulli")
+
+    found = fit(Stated(), X, (Y > 0).float(), num_chains=2)
+    assert found.report.from_prior == ()
+    assert "straight-through" in repr(found)
 
 
 def test_sites_without_a_gradient_are_drawn_from_the_prior_and_named():

@@ -27,3 +27,13 @@ def test_gradient_is_that_of_a_sigmoid_where_it_is_asked_for_and_none_elsewhere(
     sigmoid = torch.sigmoid(2 * values)
     assert torch.allclose(gradient, 2 * sigmoid * (1 - sigmoid))
     assert not ACTIVATIONS["step"](values).requires_grad
+
+
+def test_outer_block_hears_of_what_is_replaced_in_an_inner_one():
+    with straight_through() as outer:
+        with straight_through() as inner:
+            ACTIVATIONS["step"](torch.zeros(1))
+        assert inner == outer == {"step"}
+    with straight_through() as later:
+        pass
+    assert later == set()
