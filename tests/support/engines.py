@@ -386,7 +386,7 @@ def put_labels(run: Run, labels: Tensor) -> None:
     if engine.name == "trace":
         held = run.problem.bound.args[1]
     elif engine.name == "feedforward":
-        held = engine._labels
+        held = engine._density._labels
     else:
         held = torch.from_numpy(engine._data.labels)
     held.copy_(labels.reshape(held.shape))
