@@ -26,6 +26,9 @@ HOT, WARM, COLD, COOLING_FROM = 0.5, 0.1, 0.002, 0.7
 # far too long; the error of a leapfrog step of length e is of order e cubed, its square of e ** 6
 FIRST_LENGTH, GAIN, FASTEST, ORDER = 1e-3, 0.02, 5.0, 6
 NUM_CHECKS = 100
+# Bytes; just under the most that glibc's allocator, once it has been freed, takes as the size of
+# blocks to keep
+KEPT = 31 * 2**20
 
 Density = Callable[[Tensor], Tensor]
 
@@ -71,6 +74,9 @@ def anneal(
         the dynamics, partial refreshment and control of the step size; Sommer, Robnik, Nozadze,
         Seljak and Ruegamer (2025), "Microcanonical Langevin ensembles", its use for networks.
     """
+    # Else every step may give its large blocks back to the system, and get them anew page by page,
+    # which took as long as a third of the step
+    torch.empty(KEPT, dtype=torch.uint8)
     num_chains, dimensions = len(starts), int(is_moved.sum())
     free, coherence = max(1, dimensions - 1), math.sqrt(dimensions)
 
