@@ -20,7 +20,9 @@ class Plan:
         num_draws: Draws that each of our chains and of NUTS gives to the prediction.
         warmup_share: Of the sweeps of our chains, by method.
         kernel: Further arguments of ``FNBG``.
-        warm_start: Further arguments of ``warm_start``, for chains and for the deep ensemble.
+        warm_start: Further arguments of ``warm_start`` for chains.
+        member: The same for members of the deep ensemble: those that predict best together, of some
+            that were tried.
         annealing_share: Of the budget of warm chains, for the warm start with its annealing.
         members_at_a_time: Of the deep ensemble.
         peer: Arguments of the peer's estimators: those of its authors' benchmark.
@@ -36,6 +38,9 @@ class Plan:
     warmup_share: Mapping[str, float] = field(default_factory=lambda: {"cold": 0.5, "warm": 1 / 3})
     kernel: Mapping[str, Any] = field(default_factory=dict)
     warm_start: Mapping[str, Any] = field(default_factory=lambda: {"steps": 3_000})
+    member: Mapping[str, Any] = field(
+        default_factory=lambda: {"steps": 10_000, "learning_rate": 0.05, "held_out": 0.0}
+    )
     annealing_share: float = 0.6
     members_at_a_time: int = 10
     peer: Mapping[str, Any] = field(
@@ -63,17 +68,22 @@ class Plan:
     def of(self, method: str) -> dict[str, Any]:
         """Return what the plan says of a method, as JSON takes it."""
         chains = {"num_chains": self.num_chains, "num_draws": self.num_draws}
-        warm_start = {"warm_start": dict(self.warm_start)}
         settings: dict[str, dict[str, Any]] = {
             "linear": {},
             "boosting": {},
             "bde": {"num_chains": self.num_chains, "peer": dict(self.peer)},
             "nuts": {**chains, "nuts": dict(self.nuts)},
-            "ensemble": {"members_at_a_time": self.members_at_a_time, **warm_start},
+            "ensemble": {
+                "members_at_a_time": self.members_at_a_time,
+                "warm_start": dict(self.member),
+            },
         }
         for name, share in self.warmup_share.items():
             settings[name] = {**chains, "warmup_share": share, "kernel": dict(self.kernel)}
-        settings["warm"] |= {**warm_start, "annealing_share": self.annealing_share}
+        settings["warm"] |= {
+            "warm_start": dict(self.warm_start),
+            "annealing_share": self.annealing_share,
+        }
         return {"hidden": list(self.hidden), **settings[method]}
 
 
@@ -81,6 +91,7 @@ PLANS = {
     "full": Plan("full"),
     "quick": Plan(
         name="quick",
+        member={"steps": 100},
         num_chains=2,
         num_draws=5,
         members_at_a_time=2,

@@ -1,0 +1,1 @@
+"""Chains from fits beside ensembles of fits on images, at equal time."""
