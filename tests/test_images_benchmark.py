@@ -75,14 +75,12 @@ def test_a_row_is_not_run_again_and_seeds_differ(folder, small, tmp_path, monkey
 
 
 def test_the_command_runs_all_rows_and_writes_the_page(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "BUDGETS", (1e-9, 2e-9))
     methods = ["ensemble", "chains", "tempered"]
     for network in NETWORKS:
         monkeypatch.setitem(rows.PLANS, network, SMALL)
-    options = ["--data", folder, "--results", tmp_path / "records", "--page", tmp_path / "page.md"]
-    monkeypatch.setattr(
-        sys, "argv", list(map(str, ["images", *options, "--rows", *methods, "--sets", "mnist"]))
-    )
+    files = ["--data", folder, "--results", tmp_path / "records", "--page", tmp_path / "page.md"]
+    options = [*files, "--sets", "mnist", "--rows", *methods, "--budgets", 1e-9, 2e-9]
+    monkeypatch.setattr(sys, "argv", ["images", *map(str, options)])
     command.main()
     records = read_records(tmp_path / "records")
     assert len(records) == len(NETWORKS) * len(methods)

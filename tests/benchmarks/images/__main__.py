@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="NET")
     parser.add_argument("--rows", nargs="+", choices=METHODS, default=CONTEST, metavar="METHOD")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="SEED")
+    parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SECONDS")
     parser.add_argument("--core", type=int, help="run on this core")
     parser.add_argument("--results", type=Path, default=Path("tests/benchmarks/results/images"))
     parser.add_argument("--page", type=Path, default=Path("docs/images-at-equal-time.md"))
@@ -42,7 +43,7 @@ def main() -> None:
             for seed in chosen.seeds:
                 for method in chosen.rows:
                     row = Row(images, network, method, seed)
-                    budgets = BUDGETS if method in CONTEST else BUDGETS[:1]
+                    budgets = chosen.budgets if method in CONTEST else chosen.budgets[:1]
                     found = run_row(row, chosen.results, data, budgets)
                     print(*row, found["at_budgets"], flush=True)
     chosen.page.write_text(page(read_records(chosen.results)), "utf-8")
