@@ -322,6 +322,14 @@ def record_of(method, seed, rmse, lppd, seconds=10.0, **about):
     }
 
 
+def test_course_has_only_what_all_seeds_of_a_method_have():
+    first, second = record_of("ensemble", 0, 0.1, 0.9), record_of("ensemble", 1, 0.3, 0.7)
+    second["course"]["chains"] = [1, 3]
+    lines = page([first, second]).split("| chains or members |")[1].splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:] if line.startswith("| ")] == ["| 1"]
+    assert "| 1 | 0.400, 1.600, -1.600 |" in lines
+
+
 def test_page_has_means_ranges_winners_and_failures():
     rates = [[0.2, 0.4], [0.3, 0.5]]
     records = [

@@ -20,6 +20,7 @@ SCORES: Mapping[str, Callable[[float], str]] = {
     "calibration_error": lambda value: f"{value:.4f}",
 }
 ENSEMBLE, CHAINS = CONTEST
+COUNTS = ("chains", "networks", "seconds")
 
 INTRODUCTION = """# Images at equal time
 
@@ -50,12 +51,13 @@ Target of the chains
 : {target}
 
 Scores
-: of the 10,000 test rows, by probabilities averaged over all networks. The negative log likelihood
-  is in nats a row, the calibration error is of 15 bins
+: of the 10,000 test rows, by probabilities averaged over all networks; means over seeds. The
+  negative log likelihood is in nats a row, the calibration error is of 15 bins
 
 Chains
-: are far from converged: a few sweeps from each fit bring it to the level of log density that draws
-  have, and no further. They are better read as an ensemble of draws than as the posterior"""
+: are far from converged, since a few sweeps do not lead far from a fit. Read them as an ensemble of
+  draws near many fits. A round of chains takes longer than one of fits, so that more of a short
+  budget is left over"""
 
 
 def page(records: Sequence[Record]) -> str:
@@ -80,18 +82,13 @@ def page(records: Sequence[Record]) -> str:
             "\n".join(_contest_lines([one for one in contest if one["network"] == network])),
             "\n".join(_verdicts([one for one in contest if one["network"] == network])),
         ]
-    variants = [
-        record
-        for record in records
-        if record["method"] not in CONTEST or record["network"] in _varied(records)
-    ]
-    if len(variants) > len(contest):
+    if varied := _varied(records):
         sections += [
             "## What matters",
-            "Each row changes one thing of the chains; the first budget, and seeds as above.",
-            "\n".join(_variant_lines(variants)),
+            "Each row changes one thing of the chains; the first budget, the same seeds for all.",
+            "\n".join(_variant_lines([one for one in records if one["network"] in varied])),
         ]
-    return "\n\n".join(sections) + "\n"
+    return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def _settings(plan: Mapping[str, Any], chains: Mapping[str, Any] | None) -> str:
@@ -109,8 +106,10 @@ def _settings(plan: Mapping[str, Any], chains: Mapping[str, Any] | None) -> str:
 
 
 def _contest_lines(records: Sequence[Record]) -> Iterable[str]:
-    yield line(["set", "budget", "", *_headings(), "chains or fits", "networks", "seconds"])
-    yield line(["---", "---:", "---", *["---:"] * (len(SCORES) + 3)])
+    yield line(
+        ["set", "budget", "", *_headings(), "chains or fits", "networks", "seconds", "seeds"]
+    )
+    yield line(["---", "---:", "---", *["---:"] * (len(SCORES) + 4)])
     for images in unique(record["images"] for record in records):
         for budget in _budgets(records):
             for method in CONTEST:
@@ -119,15 +118,13 @@ def _contest_lines(records: Sequence[Record]) -> Iterable[str]:
                     yield line(
                         [
                             NAMES[images],
-                            f"{budget:,} s",
+                            f"{budget:,.0f} s",
                             _name(records, method),
                             *_cells(found),
                             *(f"{mean(one[key] for one in found):,.0f}" for key in COUNTS),
+                            str(len(found)),
                         ]
                     )
-
-
-COUNTS = ("chains", "networks", "seconds")
 
 
 def _verdicts(records: Sequence[Record]) -> Iterable[str]:
@@ -139,9 +136,8 @@ def _verdicts(records: Sequence[Record]) -> Iterable[str]:
                 continue
             ours, theirs = (mean(one["nll"] for one in found) for found in pairs)
             who = "chains" if ours < theirs else "the ensemble"
-            yield (
-                f"- {NAMES[images]}, {budget:,} s: {who} by {number(abs(ours - theirs))} nats a row"
-            )
+            gap = number(abs(ours - theirs))
+            yield f"- {NAMES[images]}, {budget:,.0f} s: {who} by {gap} nats a row"
 
 
 def _variant_lines(records: Sequence[Record]) -> Iterable[str]:
@@ -149,7 +145,11 @@ def _variant_lines(records: Sequence[Record]) -> Iterable[str]:
     yield line(["---", "---", "---", *["---:"] * (len(SCORES) + 2), "---"])
     for images in unique(record["images"] for record in records):
         for network in _varied(records):
-            own = [one for one in records if (one["images"], one["network"]) == (images, network)]
+            of_both = [
+                one for one in records if (one["images"], one["network"]) == (images, network)
+            ]
+            seeds = {one["seed"] for one in of_both if one["method"] not in CONTEST}
+            own = [one for one in of_both if one["seed"] in seeds]
             for method in unique(one["method"] for one in own):
                 found = _at(own, images, _budgets(own)[0], method)
                 rates = [

@@ -326,13 +326,16 @@ def course_lines(records: Sequence[Record], by: str, unit: str) -> Iterable[str]
     ]
     yield line([unit, *headings])
     yield line(["---:"] * (1 + len(several)))
-    counts = sorted(
-        {count for mine in several.values() for record in mine for count in record["course"][by]}
-    )
+    # Seeds may have had time for different numbers: a mean over some of them compares with no other
+    of_all = [
+        set.intersection(*(set(record["course"][by]) for record in mine))
+        for mine in several.values()
+    ]
+    counts = sorted(set.union(*of_all))
     for count in counts:
         cells = []
-        for mine in several.values():
-            of_count = [record["course"] for record in mine if count in record["course"][by]]
+        for mine, known in zip(several.values(), of_all, strict=True):
+            of_count = [record["course"] for record in mine if count in known]
             cells.append(
                 ", ".join(
                     column.show(
