@@ -12,7 +12,8 @@ from benchmarks.images import __main__ as command
 from benchmarks.images import rows
 from benchmarks.images.page import page
 from benchmarks.images.plans import NETWORKS, PLANS, widths
-from benchmarks.images.rows import Row, read_records, run_row
+from benchmarks.images.rows import Row, run_row
+from benchmarks.report import read_records
 from pyro_fnbg import mnist
 from support.images import write_images
 

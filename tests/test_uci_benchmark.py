@@ -13,6 +13,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
+from benchmarks.report import read_records
 from benchmarks.uci import __main__ as command
 from benchmarks.uci import baselines, fits, rows, scoring, sets
 from benchmarks.uci.exchange import (
@@ -252,7 +253,7 @@ def test_a_row_that_is_there_is_not_run_again(options, monkeypatch):
     path.unlink()
     again = rows.run_row("digits", 0, "linear", options)
     assert again["scores"] == record["scores"]
-    assert rows.read_records(options.results) == [again]
+    assert read_records(options.results) == [again]
 
 
 def test_a_row_that_fails_is_recorded_and_tried_again(options, monkeypatch):
@@ -268,7 +269,7 @@ def test_a_row_that_fails_is_recorded_and_tried_again(options, monkeypatch):
     with_peer = replace(options, peer=options.output / "python")
     record = rows.run_row("digits", 0, "bde", with_peer)
     assert record["error"] == "RuntimeError: exit code 1: ValueError: in PATH: too few"
-    assert rows.read_records(options.results) == [record]
+    assert read_records(options.results) == [record]
 
 
 def test_budget_is_the_time_of_the_peer(options):

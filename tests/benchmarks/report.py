@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.tables import MAX_R_HAT, TABLES, Table
 
-__all__ = ["Record", "page", "records_of"]
+__all__ = ["Record", "page", "read_records", "records_of"]
 
 COMMANDS = {
     "smoke": "BENCH_LENGTH=smoke make bench",
@@ -261,6 +261,11 @@ def spread(values: list[float], show: Callable[[float], str]) -> str:
         return ""
     middle, low, high = show(median(values)), show(min(values)), show(max(values))
     return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    """Read all records of a folder."""
+    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
 def unique(values: Iterable[str]) -> list[str]:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from benchmarks.images.page import page
 from benchmarks.images.plans import BUDGETS, CONTEST, NETWORKS, PLANS
-from benchmarks.images.rows import Row, read_records, run_row
+from benchmarks.images.rows import Row, run_row
+from benchmarks.report import read_records
 from pyro_fnbg import fashion_mnist, mnist
 
 SETS = {"mnist": mnist, "fashion": fashion_mnist}

@@ -34,7 +34,7 @@ of each row in `tests/benchmarks/results/images` and writes this page from them:
 PYTHONPATH=tests python -m benchmarks.images --data FOLDER
 ```
 
-with `--rows` for the rows of the last section.
+with `--rows` for the rows of the last section, and `--budgets 120 360` for those that end there.
 
 Machine
 : {machines}. One thread a row; two rows ran side by side
@@ -85,7 +85,8 @@ def page(records: Sequence[Record]) -> str:
     if varied := _varied(records):
         sections += [
             "## What matters",
-            "Each row changes one thing of the chains; the first budget, the same seeds for all.",
+            "Each row changes the chains in what it says; those on batches also warm up ten times "
+            "as long, and keep every tenth sweep. The first budget, the same seeds for all.",
             "\n".join(_variant_lines([one for one in records if one["network"] in varied])),
         ]
     return "\n\n".join(filter(None, sections)) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ from benchmarks.images.plans import PLANS, Plan, widths
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, predict, score_classes, warm_start
 from pyro_fnbg.data.images import LabelledImages
 
-__all__ = ["Row", "read_records", "run_row"]
+__all__ = ["Row", "run_row"]
 
 Networks = Mapping[str, Tensor]
 
@@ -38,11 +38,6 @@ class Row(NamedTuple):
     network: str
     method: str
     seed: int
-
-
-def read_records(folder: Path) -> list[dict[str, Any]]:
-    """Read all records of a folder."""
-    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
 def run_row(
@@ -64,13 +59,13 @@ def run_row(
     _round(model, few, Plan("compiles", 1, plan.learning_rate, warmup=1, draws=1, at_a_time=1))
     pyro.set_rng_seed(row.seed)
     at_budgets: list[dict[str, Any]] = []
-    last_round: dict[str, Any] = {}
     rounds: list[Networks] = []
     spent, waiting = 0.0, sorted(budgets)
-    for networks, about, seconds in _rounds(model, data, plan):
+    while waiting:
+        started = time.process_time()
+        networks, last_round = _round(model, data, plan)
+        spent += time.process_time() - started
         rounds.append(networks)
-        last_round = about
-        spent += seconds
         one_more = spent * (len(rounds) + 1) / len(rounds)
         while waiting and one_more > waiting[0]:
             pooled = {name: torch.cat([each[name] for each in rounds]) for name in networks}
@@ -84,8 +79,6 @@ def run_row(
                     **{name: scores[name] for name in SCORES},
                 }
             )
-        if not waiting:
-            break
     record = {
         **row._asdict(),
         "plan": asdict(plan),
@@ -97,15 +90,6 @@ def run_row(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     return record
-
-
-def _rounds(
-    model: BayesianMLP, data: LabelledImages, plan: Plan
-) -> Iterator[tuple[Networks, dict[str, Any], float]]:
-    while True:
-        started = time.process_time()
-        networks, about = _round(model, data, plan)
-        yield networks, about, time.process_time() - started
 
 
 def _round(model: BayesianMLP, data: LabelledImages, plan: Plan) -> tuple[Networks, dict[str, Any]]:

@@ -16,9 +16,10 @@ import argparse
 import os
 from pathlib import Path
 
+from benchmarks.report import read_records
 from benchmarks.uci.page import page
 from benchmarks.uci.plans import PLANS
-from benchmarks.uci.rows import METHODS, Options, read_records, run_row
+from benchmarks.uci.rows import METHODS, Options, run_row
 from benchmarks.uci.sets import SETS
 
 

@@ -74,8 +74,8 @@ METHODS = {
     "the package gives them.",
     "nuts": "NumPyro, each chain from a draw of the prior, one after the other; no further chain "
     "is begun after the seconds named.",
-    "ensemble": "More of the fits that start our chains, as many as the time allows; a prediction "
-    "is the mixture over them.",
+    "ensemble": "Fits by `warm_start`, longer ones than those that start our chains, as many as "
+    "the time allows; a prediction is the mixture over them.",
     "boosting": "scikit-learn's histogram-based boosting at a step size of 0.05; 100 or 1,000 "
     "trees, and at least 5 or 20 rows in a leaf, by 5-fold cross-validation on the rows to learn "
     "from. The standard deviation of numbers is one for all rows: the root of the mean square of "
@@ -335,7 +335,7 @@ def course_lines(records: Sequence[Record], by: str, unit: str) -> Iterable[str]
     for count in counts:
         cells = []
         for mine, known in zip(several.values(), of_all, strict=True):
-            of_count = [record["course"] for record in mine if count in known]
+            of_count = [record["course"] for record in mine] if count in known else []
             cells.append(
                 ", ".join(
                     column.show(

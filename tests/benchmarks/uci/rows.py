@@ -20,7 +20,7 @@ from benchmarks.uci.exchange import Outcome, Task, read_outcome, write_task
 from benchmarks.uci.plans import Plan
 from benchmarks.uci.sets import Split, split
 
-__all__ = ["METHODS", "Options", "read_records", "run_row"]
+__all__ = ["METHODS", "Options", "run_row"]
 
 # In the order in which they run: the peer's time is the budget of ours
 MODULES = {
@@ -94,11 +94,6 @@ def run_row(name: str, seed: int, method: str, options: Options) -> dict[str, An
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     return record
-
-
-def read_records(folder: Path) -> list[dict[str, Any]]:
-    """Read all records of a folder."""
-    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
 def record_path(folder: Path, name: str, seed: int, method: str) -> Path:
