@@ -116,6 +116,8 @@ def log_accept_ratio(log_terms: Tensor, current_log_terms: Tensor) -> Tensor:
         current_log_terms: Those of the current state, in the same order.
     """
     difference = tiled_sum(log_terms - current_log_terms)
+    if _is_single(difference) and math.isfinite(difference):
+        return difference
     candidate, current = tiled_sum(log_terms), tiled_sum(current_log_terms)
     from_possible = torch.where(torch.isfinite(current), difference, math.inf)
     refused = torch.where(candidate == -math.inf, candidate, math.nan)
@@ -155,6 +157,8 @@ def decide(
 ) -> tuple[State, Tensor, Tensor]:
     """Keep a candidate or the current state by a log ratio; return what ``block_step`` does."""
     accepted = log_u < log_ratio
+    if _is_single(accepted):
+        return candidate if accepted else state, log_ratio, accepted
     chosen: State = _select(accepted, candidate, state)
     return chosen, log_ratio, accepted
 
@@ -245,6 +249,11 @@ def tiled_sum(terms: Tensor) -> Tensor:
     for tile in terms.split(TILE, -1):
         total = total + tile.sum(-1)
     return total
+
+
+def _is_single(value: Tensor) -> bool:
+    """Whether a value is of a single chain, and at hand without waiting for a device."""
+    return not value.dim() and not value.is_cuda
 
 
 def _select(accepted: Tensor, candidate: Any, current: Any) -> Any:

@@ -186,8 +186,11 @@ class ModelDensity:
     def terms(self, position: Tensor, rows: Tensor | None) -> dict[str, Tensor]:
         """Do what ``possible_terms`` does, with gradients where the caller records them."""
         # A copy: a model may write to its parameters, and these are the chain's own memory
-        values = self.layout.split(position.clone())
-        jacobians = {}
+        return self.terms_of(self.layout.split(position.clone()), rows)
+
+    def terms_of(self, values: dict[str, Tensor], rows: Tensor | None) -> dict[str, Tensor]:
+        """Do what ``terms`` does, from the unconstrained values of all sites."""
+        values, jacobians = dict(values), {}
         for name, bijection in self._constrain.items():
             unconstrained = values[name]
             values[name] = bijection(unconstrained)

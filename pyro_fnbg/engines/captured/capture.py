@@ -1,0 +1,127 @@
+"""Write down, once, the operations that a model's log density is made of.
+
+A run of the model is watched by torch's tracer, whatever way the model is written, and comes out as
+a graph of operations on tensors from the values of its latent sites, and the rows of a batch, to
+the log density of every site. What depends on neither is computed once and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, cast
+
+import pyro
+import torch
+from torch import Tensor, fx
+from torch.distributions import Distribution
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pyro_fnbg.core.checks import checks_done
+from pyro_fnbg.model.density import ModelDensity
+
+__all__ = ["Captured", "NotCaptured", "capture"]
+
+
+class NotCaptured(ValueError):
+    """Say why a model cannot be written down, though nothing is wrong with it."""
+
+
+class Captured(NamedTuple):
+    """Hold a model's computation.
+
+    Attributes:
+        graph: Its operations. Placeholders are the unconstrained values of all latent sites in the
+            layout's order, each in its site's shape, and then the rows of the batch, if there are
+            batches; the output is the list of all terms, each flat and in double precision.
+        terms: Names of the terms: sites, and log Jacobians.
+    """
+
+    graph: fx.GraphModule
+    terms: tuple[str, ...]
+
+
+def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Captured:
+    """Write down what a log density computes.
+
+    Args:
+        density: The model's log density.
+        position: Where it is evaluated meanwhile; its value does not matter.
+        rows: A batch, whose size matters and whose rows do not; None for all rows.
+
+    Raises:
+        NotCaptured: If the model decides by values, draws numbers, or does what torch cannot trace.
+    """
+    layout, names = density.layout, list[str]()
+    if not layout.is_uniform:
+        raise NotCaptured("its latent sites have several dtypes")
+    shapes = [site.shape for site in layout.sites]
+    values = [
+        value.reshape(s) for value, s in zip(position.split(layout.sizes), shapes, strict=True)
+    ]
+
+    def terms(*given: Tensor) -> list[Tensor]:
+        sites = {site.name: v.clone() for site, v in zip(layout.sites, given, strict=False)}
+        batch = None if rows is None else given[-1]
+        found = density.terms_of(sites, batch)
+        names[:] = found
+        return [term.reshape(-1).double() for term in found.values()]
+
+    # Without writing in place, so that every value can be kept while another is tried
+    pure = torch.func.functionalize(cast("Any", terms), remove="mutations")
+    given = values if rows is None else [*values, rows]
+    with torch.no_grad(), checks_done(), _without_validation():
+        try:
+            graph = make_fx(pure)(*given)
+        except Exception as error:
+            raise NotCaptured(f"its run cannot be written down: {_first_line(error)}") from error
+    random = [node for node in graph.graph.nodes if _is_random(node)]
+    if random:
+        raise NotCaptured(f"it draws numbers by {random[0].target}")
+    return Captured(_folded(graph), tuple(names))
+
+
+@contextmanager
+def _without_validation() -> Iterator[None]:
+    """Let no distribution look at values, not even one that was made before."""
+    kept: Callable[..., None] = Distribution._validate_sample
+    Distribution._validate_sample = lambda *_: None  # type: ignore[method-assign]
+    try:
+        with pyro.validation_enabled(False):
+            yield
+    finally:
+        Distribution._validate_sample = kept  # type: ignore[method-assign]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _is_random(node: fx.Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags
+
+
+def _folded(graph: fx.GraphModule) -> fx.GraphModule:
+    """Compute once what depends on no input, and drop what nothing depends on."""
+    graph.graph.eliminate_dead_code()
+    known: dict[fx.Node, Any] = {}
+    for node in graph.graph.nodes:
+        if node.op == "get_attr":
+            known[node] = getattr(graph, str(node.target))
+        elif node.op == "call_function" and all(one in known for one in node.all_input_nodes):
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = node.target(*args, **kwargs)
+    for number, (node, value) in enumerate(known.items()):
+        users = [user for user in node.users if user not in known]
+        if not users or not isinstance(value, Tensor):
+            continue
+        name = f"known{number}"
+        graph.register_buffer(name, value)
+        with graph.graph.inserting_before(node):
+            node.replace_all_uses_with(
+                graph.graph.get_attr(name), delete_user_cb=lambda user: user not in known
+            )
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
