@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ from pyro_fnbg.engines.agreement import (
     tolerance,
 )
 from pyro_fnbg.engines.base import Engine, Problem, SweepInputs
+from pyro_fnbg.engines.captured.capture import NotCaptured, capture
+from pyro_fnbg.engines.captured.engine import CapturedEngine
 from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.fused.engine import FusedEngine
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
@@ -37,11 +39,13 @@ FAST: dict[str, type[FusedEngine] | type[FeedforwardEngine]] = {
     "fused": FusedEngine,
     "feedforward": FeedforwardEngine,
 }
-ENGINE_NAMES = ("auto", *FAST, "trace")
+ENGINE_NAMES = ("auto", *FAST, "captured", "trace")
 
-# Blocks of a layer that are compared; and factors on the proposal scale in attempts to find
-# candidates that move the likelihood
+# Blocks of a layer, or of a site, that are compared; and factors on the proposal scale in attempts
+# to find candidates that move the likelihood
 BLOCKS_PER_LAYER, STRETCHES = 3, (1.0, 1.0, 1.0, 10.0, 10.0, 100.0)
+# Positions that a captured computation is compared at: another might take another turn
+TURNS = 3
 
 
 class _Disagreement(Exception):
@@ -79,6 +83,8 @@ def choose_engine(
     _check_conditionals(problem, at)
     if name == "trace":
         return replace(problem, engine_reason="asked for by engine='trace'")
+    if name == "captured":
+        return _captured(problem, at, "asked for by engine='captured'")
     candidates: Sequence[str] = (name,)
     if name == "auto":
         candidates = ("feedforward",) if at.positions.is_cuda else ("fused", "feedforward")
@@ -94,7 +100,10 @@ def choose_engine(
             continue
         try:
             engine = FAST[candidate](network, problem.partition, problem.moves)
-            _compare(engine, network, problem, at)
+            layers = _blocks_by_layer(network, problem.partition)
+            # Scales of priors are in a layer above, and move no likelihood
+            movers = {layer for layer in layers if layer <= network.architecture.num_layers + 1}
+            _compare(engine, layers, movers, problem, at)
         except NotFeedforward as refusal:
             reason = str(refusal)
             continue
@@ -124,24 +133,61 @@ def choose_engine(
             f"engine={name!r} cannot run this model: {reason}; engine='trace' runs any model, and "
             "'auto' chooses"
         )
-    return replace(problem, engine_reason=f"the model itself is run: {reason}")
+    try:
+        return _captured(problem, at, f"the fastest that applies (not a faster one: {reason})")
+    except ValueError as refusal:
+        words = f"the model itself is run: {reason}; and {refusal}"
+        return replace(problem, engine_reason=words)
 
 
-def _compare(engine: Engine, network: Network, problem: Problem, at: Places) -> None:
-    """Compare an engine's log ratios with the model's, for some blocks of every layer.
+def _captured(problem: Problem, at: Places, why: str) -> Problem:
+    """Give a problem the captured engine.
 
-    In every layer one candidate at least has to move the likelihood. A disagreement has to come
-    twice: in single precision a unit that steps may once do so within rounding.
+    Raises:
+        ValueError: If the model cannot be captured, or what was captured is not the model.
+    """
+    # Another batch than that of the comparison: its rows must not be taken for constants
+    rows = None if at.rows is None else (at.rows + 1) % problem.plan.num_rows
+    try:
+        captured = capture(problem.density, at.positions[0], rows)
+        engine = CapturedEngine(captured, problem.sites.layout, problem.partition, problem.moves)
+        blocks = _blocks_by_site(problem)
+        _compare(engine, blocks, set(), problem, at, TURNS)
+    except (NotCaptured, _Disagreement) as refusal:
+        raise ValueError(
+            f"engine='captured' cannot run this model: {refusal}; engine='trace' runs any model"
+        ) from refusal
+    why += "; its log ratios were compared with the model's"
+    return replace(problem, engine=engine, engine_reason=why)
+
+
+def _compare(
+    engine: Engine,
+    groups: Mapping[int, Sequence[int]],
+    movers: set[int],
+    problem: Problem,
+    at: Places,
+    turns: int = 1,
+) -> None:
+    """Compare an engine's log ratios with the model's, for some blocks of every group.
+
+    A disagreement has to come twice: in single precision a unit that steps may once do so within
+    rounding.
+
+    Args:
+        engine: The engine.
+        groups: Blocks by layer, or by site.
+        movers: Groups of which one candidate at least has to move the likelihood.
+        problem: What is sampled.
+        at: Where.
+        turns: Number of positions to compare at, at least.
 
     Raises:
         _Disagreement: Naming the block and the terms.
         NotFeedforward: If no candidate of a layer moves the likelihood.
     """
     partition, moves, observed = problem.partition, problem.moves, problem.sites.observed
-    layers = _blocks_by_layer(network, partition)
-    doubted: set[int] = set()
-    # Scales of priors are in a layer above, and move no likelihood
-    unproven = {layer for layer in layers if layer <= network.architecture.num_layers + 1}
+    doubted, unproven = set[int](), set(movers)
     never = torch.full((1, 1, partition.num_blocks), math.inf, dtype=torch.float64)
     rows = None if at.rows is None else at.rows[None, None]
     for number, stretch in enumerate(STRETCHES):
@@ -154,7 +200,7 @@ def _compare(engine: Engine, network: Network, problem: Problem, at: Places) -> 
         )
         known = moves.displace(start, position.cpu(), z)
         before = terms_at(problem.density, position, at.rows, observed)
-        for layer, blocks in layers.items():
+        for group, blocks in groups.items():
             for block in blocks:
                 if isinstance(moves.of_block[block], Conjugate):
                     continue
@@ -165,7 +211,7 @@ def _compare(engine: Engine, network: Network, problem: Problem, at: Places) -> 
                 ratio = float(found.log_ratios[0, 0, block])
                 if known.log_corrections is not None:
                     ratio -= float(known.log_corrections[block])
-                allowed = tolerance(before, after, position.dtype, network.factor)
+                allowed = tolerance(before, after, position.dtype, problem.plan.factor)
                 if not agree(ratio, before, after, allowed):
                     # Two evaluations more, which are seldom needed
                     allowed += ROUNDINGS * sum(
@@ -174,14 +220,14 @@ def _compare(engine: Engine, network: Network, problem: Problem, at: Places) -> 
                     )
                 if agree(ratio, before, after, allowed):
                     if not torch.equal(before.observed, after.observed):
-                        unproven.discard(layer)
+                        unproven.discard(group)
                 elif block in doubted:
                     raise _disagreement(engine, partition, block, before, after, ratio)
                 else:
                     doubted.add(block)
         if number == 0:
             _compare_draws(engine, problem, position, rows, z, known)
-        if not unproven and not doubted:
+        if number + 1 >= turns and not unproven and not doubted:
             return
     if unproven:
         raise NotFeedforward(
@@ -258,12 +304,21 @@ def _blocks_by_layer(network: Network, partition: Partition) -> dict[int, list[i
     layers: dict[int, list[int]] = {}
     for number, index in enumerate(partition.indices):
         layers.setdefault(int(network.places[index, 0].min()), []).append(number)
-    return {
-        layer: sorted(
-            {blocks[len(blocks) * i // BLOCKS_PER_LAYER] for i in range(BLOCKS_PER_LAYER)}
-        )
-        for layer, blocks in layers.items()
-    }
+    return {layer: _some(blocks) for layer, blocks in layers.items()}
+
+
+def _blocks_by_site(problem: Problem) -> dict[int, list[int]]:
+    """Choose a few blocks of each site, by the first site that a block touches."""
+    ends = torch.tensor(problem.sites.layout.sizes).cumsum(0)
+    sites: dict[int, list[int]] = {}
+    for number, index in enumerate(problem.partition.indices):
+        first = int(torch.searchsorted(ends, index.min(), right=True))
+        sites.setdefault(first, []).append(number)
+    return {site: _some(blocks) for site, blocks in sites.items()}
+
+
+def _some(blocks: Sequence[int]) -> list[int]:
+    return sorted({blocks[len(blocks) * i // BLOCKS_PER_LAYER] for i in range(BLOCKS_PER_LAYER)})
 
 
 def _disagreement(

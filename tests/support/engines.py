@@ -25,6 +25,8 @@ from pyro_fnbg.core.moves.joint import at, stacked
 from pyro_fnbg.core.noise import ChainKey, noise_of_sweeps
 from pyro_fnbg.core.step import log_accept_ratio
 from pyro_fnbg.engines.base import Problem, Record, SweepInputs, next_inputs
+from pyro_fnbg.engines.captured.capture import capture
+from pyro_fnbg.engines.captured.engine import CapturedEngine
 from pyro_fnbg.engines.choice import FAST as CLASSES
 from pyro_fnbg.engines.network import read_network
 from pyro_fnbg.engines.trace import TraceEngine
@@ -32,11 +34,11 @@ from pyro_fnbg.engines.trace import TraceEngine
 Piece = TypeVar("Piece", SweepInputs, Record)
 
 # Every exactness test runs on each of these
-ENGINES = ("trace", "feedforward", "fused")
+ENGINES = ("trace", "captured", "feedforward", "fused")
 FAST = ("feedforward", "fused")
 # The same for long chains, which take half a minute where Python runs something for every block
 ENGINES_OF_LONG_CHAINS = (
-    *(pytest.param(engine, marks=pytest.mark.slow) for engine in ENGINES[:2]), ENGINES[2],
+    *(pytest.param(engine, marks=pytest.mark.slow) for engine in ENGINES[:3]), ENGINES[3],
 )  # fmt: skip
 # How far a fast engine's log ratios and log densities may lie from the model's own, from the same
 # state. In double precision rounding is about 1e-12 for the sums of these tests; in single
@@ -65,6 +67,11 @@ def past_the_check(run: Run, engine: str) -> Run:
     problem = run.problem
     if engine == "trace":
         built: Any = TraceEngine(problem.density, problem.partition, problem.moves)
+    elif engine == "captured":
+        rows = problem.batches.rows(run.chain.key, 0)
+        captured = capture(problem.density, run.chain.position, rows)
+        layout = problem.sites.layout
+        built = CapturedEngine(captured, layout, problem.partition, problem.moves)
     else:
         network = read_network(problem.bound, problem.sites, problem.plan)
         built = CLASSES[engine](network, problem.partition, problem.moves)

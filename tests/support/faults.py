@@ -343,8 +343,8 @@ MISTAKES = (
 def _in_core(
     mistake: str, module: str, old: str, new: str, of_trace: str, of_feedforward: str
 ) -> list[Fault]:
-    """Put a mistake into what two engines share; each has to notice it."""
-    tests = {"trace": of_trace, "feedforward": of_feedforward}
+    """Put a mistake into what three engines share; each has to notice it."""
+    tests = {"trace": of_trace, "captured": of_trace, "feedforward": of_feedforward}
     return [
         Fault(f"{mistake}-{name}", f"pyro_fnbg.core.{module}", old, new, test.format(name), name)
         for name, test in tests.items()
@@ -356,13 +356,18 @@ def _in_trace(mistake: str, module: str, old: str, new: str, test: str) -> Fault
     return Fault(f"{mistake}-trace", f"pyro_fnbg.{module}", old, new, killed_by, "trace")
 
 
+def _in_captured(mistake: str, module: str, old: str, new: str, test: str) -> Fault:
+    killed_by = test.format("captured")
+    return Fault(f"{mistake}-captured", f"pyro_fnbg.{module}", old, new, killed_by, "captured")
+
+
 def _in_feedforward(
     mistake: str, old: str, new: str, case: str, module: str = "feedforward"
 ) -> Fault:
     killed_by = case.format("feedforward") if "::" in case else _SWEEPS.format("feedforward", case)
     return Fault(
         f"{mistake}-feedforward",
-        f"pyro_fnbg.engines.{module}",
+        f"pyro_fnbg.{module}" if "." in module else f"pyro_fnbg.engines.{module}",
         old,
         new,
         killed_by,
@@ -646,13 +651,19 @@ _IN_CORE = [
         _REVERSIBLE,
         _REVERSIBLE,
     ),
-    *_in_core(
-        "no-revert",
-        "step",
-        "_select(accepted, candidate, state)",
-        "candidate",
-        _NO_TRACE,
-        _BIT_BY_BIT,
+    *(
+        Fault(
+            f"no-revert-{engine}",
+            "pyro_fnbg.core.step",
+            "return candidate if accepted else state,",
+            "return candidate,",
+            _NO_TRACE.format(engine),
+            engine,
+        )
+        for engine in ("trace", "captured")
+    ),
+    _in_feedforward(
+        "no-revert", "_select(accepted, candidate, state)", "candidate", _BIT_BY_BIT, "core.step"
     ),
     *_in_core(
         "stale-proposal",
@@ -798,6 +809,80 @@ _IN_TRACE = [
         "gains[number]",
         "gains[0]",
         _TUNING,
+    ),
+]
+
+_IN_CAPTURED = [
+    _in_captured(
+        "operations-downstream-forgotten",
+        "engines.captured.parts",
+        "changed = [node for node in self._calls if self._sites[node] & group]",
+        "changed = [node for node in self._calls if self._sites[node] and "
+        "self._sites[node] <= group]",
+        _REVERSIBLE,
+    ),
+    _in_captured(
+        "current-state-not-re-evaluated",
+        "engines.captured.engine",
+        "sweep(position, evaluate, step, len(self._blocks))",
+        "sweep(position, (lambda _: state) if found else evaluate, step, len(self._blocks))",
+        _NEW_BATCH,
+    ),
+    _in_captured(
+        "wrong-rows",
+        "engines.captured.capture",
+        "batch = None if rows is None else given[-1]",
+        "batch = rows",
+        _NEW_BATCH,
+    ),
+    _in_captured(
+        "likelihood-factor-dropped",
+        "model.density",
+        "plan.factor * plan.batch_size / plan.num_rows",
+        "plan.batch_size / plan.num_rows",
+        _INVARIANT,
+    ),
+    _in_captured(
+        "prior-scaled-with-the-likelihood",
+        "model.density",
+        'if message["is_observed"] and any(',
+        'if message["name"] or any(',
+        _INVARIANT.replace("full", "batch"),
+    ),
+    _in_captured(
+        "prior-dropped",
+        "model.density",
+        'if message["mask"] is False or',
+        'if message["mask"] is False or not message["is_observed"] or',
+        _REVERSIBLE,
+    ),
+    _in_captured(
+        "jacobian-dropped",
+        "model.density",
+        "terms = scorer.log_probs | jacobians",
+        "terms = scorer.log_probs",
+        "tests/model/test_density.py::test_a_change_of_variables_integrates_to_one",
+    ),
+    _in_captured(
+        "noise-shared-between-chains",
+        "engines.captured.engine",
+        "inputs.z[chain]",
+        "inputs.z[0]",
+        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[network]",
+    ),
+    _in_captured(
+        "tuning-by-the-gain-of-another-sweep",
+        "engines.captured.engine",
+        "gains[number]",
+        "gains[0]",
+        _TUNING,
+    ),
+    _in_captured(
+        "other-batches-rows-kept",
+        "engines.captured.engine",
+        "self._batch(rows[number])",
+        "self._batch(rows[0])",
+        _NEW_BATCH,
     ),
 ]
 
@@ -1387,6 +1472,7 @@ FAULTS: list[Fault] = [
     *_IN_DRIVER,
     *_IN_CORE,
     *_IN_TRACE,
+    *_IN_CAPTURED,
     *_IN_FEEDFORWARD,
     *_IN_FUSED,
     *_IN_PCN,

@@ -1,0 +1,191 @@
+"""A model's computation is written down once, and cut by sites: the same decisions, less work."""
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule, PyroSample
+
+from pyro_fnbg import FNBG
+from pyro_fnbg.engines.captured.capture import NotCaptured, capture
+from pyro_fnbg.engines.captured.parts import Parts
+from support.data import even_normal
+from support.engines import make_inputs, past_the_check, run_on, start
+
+X = even_normal(40, 2).double()
+Y = X[:, 0].sin() - 0.3 * X[:, 1]
+
+
+def normal(*shape, scale=1.0):
+    zero = torch.zeros(shape, dtype=torch.float64)
+    return dist.Normal(zero, scale).to_event(len(shape))
+
+
+class Lifted(PyroModule):
+    """Two layers of torch, with a sampled scale."""
+
+    def __init__(self):
+        super().__init__()
+        self.below = PyroModule[torch.nn.Linear](2, 4)
+        self.above = PyroModule[torch.nn.Linear](4, 1)
+        for layer in (self.below, self.above):
+            for name, value in list(layer.named_parameters()):
+                setattr(layer, name, PyroSample(normal(*value.shape)))
+
+    def forward(self, x, y=None):
+        scale = pyro.sample("scale", dist.HalfNormal(torch.tensor(1.0, dtype=torch.float64)))
+        plate = pyro.plate("data", len(x))
+        with plate as rows:
+            batch, observed = x[rows], None if y is None else y[rows]
+        mean = self.above(torch.tanh(self.below(batch))).squeeze(-1)
+        with plate:
+            pyro.sample("y", dist.Normal(mean, scale), obs=observed)
+
+
+def by_hand(x, y=None):
+    inner = pyro.sample("inner", normal(2, 3))
+    outer = pyro.sample("outer", normal(3))
+    with pyro.plate("data", len(x)) as rows:
+        mean = torch.relu(x[rows] @ inner) @ outer
+        pyro.sample("y", dist.StudentT(4.0, mean, 0.5), obs=None if y is None else y[rows])
+
+
+def horseshoe(x, y=None):
+    one = torch.ones((), dtype=torch.float64)
+    overall = pyro.sample("overall", dist.HalfCauchy(one))
+    local = pyro.sample("local", dist.HalfCauchy(one.expand(2)).to_event(1))
+    slopes = pyro.sample("slopes", dist.Normal(0.0 * local, overall * local).to_event(1))
+    with pyro.plate("data", len(x)) as rows:
+        pyro.sample("y", dist.Normal(x[rows] @ slopes, 0.5), obs=None if y is None else y[rows])
+
+
+def writes_in_place(x, y=None):
+    weights = pyro.sample("weights", normal(3))
+    bias = pyro.sample("bias", normal())
+    with pyro.plate("data", len(x)) as rows:
+        mean = torch.zeros(len(rows), dtype=torch.float64)
+        mean += bias
+        mean[:] += x[rows] @ weights[:2]
+        mean.mul_(weights[2])
+        pyro.sample("y", dist.Normal(mean, 0.5), obs=None if y is None else y[rows])
+
+
+def two_responses(x, y=None):
+    shared = pyro.sample("shared", normal(2))
+    shift = pyro.sample("shift", normal())
+    with pyro.plate("data", len(x)) as rows:
+        mean = x[rows] @ shared
+        observed = None if y is None else y[rows]
+        pyro.sample("y", dist.Normal(mean, 0.5), obs=observed)
+        signs = None if observed is None else (observed > 0).double()
+        pyro.sample("is positive", dist.Bernoulli(logits=mean + shift), obs=signs)
+
+
+def hierarchy(x, y=None):
+    group = (torch.arange(len(x)) % 4).to(x.device)
+    spread = pyro.sample("spread", dist.Gamma(torch.tensor(2.0, dtype=torch.float64), 2.0))
+    with pyro.plate("groups", 4):
+        level = pyro.sample("level", dist.Normal(torch.zeros((), dtype=torch.float64), spread))
+    with pyro.plate("data", len(x)) as rows:
+        of_row = level[group[rows]]
+        pyro.sample("y", dist.Normal(of_row, 0.5), obs=None if y is None else y[rows])
+
+
+MODELS = {
+    "network": Lifted,
+    "by hand": lambda: by_hand,
+    "horseshoe": lambda: horseshoe,
+    "writes in place": lambda: writes_in_place,
+    "two responses": lambda: two_responses,
+    "hierarchy": lambda: hierarchy,
+}
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize("name", MODELS)
+def test_sweeps_are_those_of_trace(name, batch_size):
+    model = MODELS[name]()
+    run = start("captured", model, X, Y, batch_size=batch_size)
+    inputs = make_inputs(run, chains=2, sweeps=12, scale=0.3)
+    found, expected = run_on(run, inputs), run_on(past_the_check(run, "trace"), inputs)
+    assert torch.equal(found.accepted, expected.accepted)
+    assert 0 < int(found.accepted.sum()) < found.accepted.numel()
+    assert torch.equal(found.positions, expected.positions)
+    for one, other in ((found.log_ratios, expected.log_ratios), (*found[3:4], *expected[3:4])):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+def test_it_is_the_choice_for_what_is_no_network():
+    kernel = FNBG(horseshoe)
+    kernel.setup(0, X, Y)
+    assert kernel.engine == "captured"
+    assert "compared with the model" in kernel.problem.engine_reason
+
+
+def test_a_block_evaluates_what_follows_from_its_sites_alone():
+    run = start("captured", Lifted(), X, Y)
+    captured = capture(run.problem.density, run.chain.position, None)
+    layout = run.problem.sites.layout
+    numbers = {site.name: number for number, site in enumerate(layout.sites)}
+    groups = {name: frozenset([number]) for name, number in numbers.items()}
+    parts = Parts(captured, len(layout.sites), groups.values())
+    terms = {name: len(parts.of_group[group].terms) for name, group in groups.items()}
+    # A prior and the data; a scale has its Jacobian beside them
+    assert terms == {
+        "scale": 3,
+        "below.weight": 2,
+        "below.bias": 2,
+        "above.weight": 2,
+        "above.bias": 2,
+    }
+    assert len(parts.whole.terms) == len(captured.terms) == 7
+
+
+def branches(x, y=None):
+    weight = pyro.sample("weight", normal())
+    mean = x[:, 0] * (weight if weight > 0 else 2 * weight)
+    pyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
+
+
+def by_numpy(x, y=None):
+    weight = pyro.sample("weight", normal())
+    mean = x[:, 0] * float(np.exp(weight.detach().numpy()))
+    pyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
+
+
+def noisy(x, y=None):
+    weight = pyro.sample("weight", normal())
+    mean = x[:, 0] * weight + 0.0 * torch.randn(len(x), dtype=torch.float64)
+    pyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"), [(branches, "cannot be written down"), (noisy, "draws numbers")]
+)
+def test_what_cannot_be_captured_goes_to_trace_with_the_reason(model, why):
+    kernel = FNBG(model)
+    kernel.setup(0, X, Y)
+    assert kernel.engine == "trace"
+    assert why in kernel.problem.engine_reason
+    assert "\n" not in kernel.problem.engine_reason
+    with pytest.raises(ValueError, match=why):
+        FNBG(model, engine="captured").setup(0, X, Y)
+
+
+def test_a_constant_that_was_none_is_found_out():
+    kernel = FNBG(by_numpy)
+    kernel.setup(0, X, Y)
+    assert kernel.engine == "trace"
+    assert "disagree" in kernel.problem.engine_reason
+
+
+def test_sites_of_several_dtypes_are_not_captured():
+    def model(x, y=None):
+        shift = pyro.sample("shift", dist.Normal(torch.zeros(()), 1.0))
+        slope = pyro.sample("slope", normal())
+        pyro.sample("y", dist.Normal(x[:, 0] * slope + shift, 1.0).to_event(1), obs=y)
+
+    run = start("trace", model, X, Y)
+    with pytest.raises(NotCaptured, match="several dtypes"):
+        capture(run.problem.density, run.chain.position, None)
