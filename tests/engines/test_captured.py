@@ -11,7 +11,7 @@ from pyro_fnbg import FNBG
 from pyro_fnbg.engines.captured.capture import NotCaptured, capture
 from pyro_fnbg.engines.captured.parts import Parts
 from support.data import even_normal
-from support.engines import make_inputs, past_the_check, run_on, start
+from support.engines import assert_as_model, make_inputs, past_the_check, run_on, start
 
 X = even_normal(40, 2).double()
 Y = X[:, 0].sin() - 0.3 * X[:, 1]
@@ -106,14 +106,23 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_sweeps_are_those_of_trace(name, batch_size):
     model = MODELS[name]()
-    run = start("captured", model, X, Y, batch_size=batch_size)
+    run = start("trace", model, X, Y, batch_size=batch_size)
     inputs = make_inputs(run, chains=2, sweeps=12, scale=0.3)
-    found, expected = run_on(run, inputs), run_on(past_the_check(run, "trace"), inputs)
+    found, expected = run_on(past_the_check(run, "captured"), inputs), run_on(run, inputs)
     assert torch.equal(found.accepted, expected.accepted)
     assert 0 < int(found.accepted.sum()) < found.accepted.numel()
     assert torch.equal(found.positions, expected.positions)
     for one, other in ((found.log_ratios, expected.log_ratios), (*found[3:4], *expected[3:4])):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rejected_blocks_leave_no_trace_of_what_is_kept(name):
+    run = past_the_check(start("trace", MODELS[name](), X, Y, batch_size=7), "captured")
+    inputs = make_inputs(run, chains=1, sweeps=25, scale=0.5)
+    record = run_on(run, inputs)
+    assert_as_model(run, inputs, record, 1e-9)
+    assert 10 <= int(record.accepted.sum()) <= record.accepted.numel() - 10
 
 
 def test_it_is_the_choice_for_what_is_no_network():
