@@ -66,6 +66,8 @@ class Parts:
         every = frozenset(range(num_sites))
         distinct = [every, *dict.fromkeys(groups)]
         terms = list(self._output.args[0])
+        # A term that no site changes is a part of the log density all the same
+        self._sites |= {node: every for node in terms if not self._sites[node]}
         kept = dict.fromkeys(terms)
         for group in distinct:
             for node in self._calls:
