@@ -463,7 +463,7 @@ def test_errors_of_the_model_are_not_taken_for_rejections():
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        run(FNBG(model), draws=500)
+        run(FNBG(model, engine="trace"), draws=500)
 
 
 def test_an_interrupted_kernel_can_be_used_at_once(data):

@@ -204,7 +204,7 @@ def failing(error, after=300):
 )
 def test_every_error_of_a_model_reaches_the_user(driver, error, kind, words):
     with pytest.raises(kind, match=words):
-        run(driver, FNBG(failing(error)), torch.ones(()), draws=400)
+        run(driver, FNBG(failing(error), engine="trace"), torch.ones(()), draws=400)
 
 
 # --- A run that is over is not lost ---------------------------------------------------------------

@@ -124,7 +124,7 @@ UNKNOWN = {
 def test_what_no_fast_engine_knows(changes, reason):
     kernel = FNBG(Net(**changes))
     kernel.setup(0, X, Y)
-    assert kernel.engine == "trace"
+    assert kernel.engine == "captured"
     assert reason in kernel.diagnostics()["reason for the engine"]
 
 

@@ -204,7 +204,7 @@ def fails_late(y):
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_model_error_in_a_worker_reaches_the_user(method):
     with pytest.raises(OSError, match="bad block on disk"):
-        run(FNBG(fails_late), torch.ones(3), method=method, draws=500)
+        run(FNBG(fails_late, engine="trace"), torch.ones(3), method=method, draws=500)
 
 
 def run_script(text, timeout=100, **options):

@@ -81,7 +81,7 @@ def test_errors_of_set_up_and_of_sweeps_can_be_sent(error, words):
         if is_failing:
             raise error
 
-    kernel = FNBG(model)
+    kernel = FNBG(model, engine="trace")
     pyro.set_rng_seed(1)
     kernel.setup(0)
     params = kernel.sample(kernel.initial_params)
