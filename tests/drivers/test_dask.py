@@ -52,6 +52,10 @@ def short_stretches(client):
     client.run(set_bounds, cluster.ENOUGH_SECONDS, cluster.MAX_NUMBERS)
 
 
+# Runs the model for every block, so that there are later calls
+by_trace = functools.partial(FNBG, engine="trace")
+
+
 class Trouble:
     """Trouble at a model's later calls in a worker, never at home."""
 
@@ -179,7 +183,8 @@ def test_hooks_run_here_and_see_every_sweep(client):
 def test_an_error_of_the_model_comes_home_with_the_draws_before_it(client, has_hook):
     hook = (lambda *_: None) if has_hook else None
     pyro.set_rng_seed(1)
-    mcmc = MultiChainMCMC(FNBG(simple), 2000, 10, disable_progbar=True, client=client, hook_fn=hook)
+    options = {"disable_progbar": True, "client": client, "hook_fn": hook}
+    mcmc = MultiChainMCMC(by_trace(simple), 2000, 10, **options)
     with (
         pytest.warns(UserWarning, match="by an error: kept are"),
         pytest.raises(OSError, match="bad block on disk") as caught,
@@ -188,7 +193,7 @@ def test_an_error_of_the_model_comes_home_with_the_draws_before_it(client, has_h
     assert "In the worker of chain 0:" in caught.value.__notes__[0]
     assert "in simple" in caught.value.__notes__[0]
     assert 0 < mcmc.num_samples < 600
-    expected = drive(FNBG(simple), torch.ones(3), draws=mcmc.num_samples)
+    expected = drive(by_trace(simple), torch.ones(3), draws=mcmc.num_samples)
     assert same(by_chain(mcmc), by_chain(expected))
 
 
@@ -263,8 +268,8 @@ def test_a_worker_that_is_killed_loses_no_draw(client, tmp_path):
     pids = pids_of_workers(client)
     client.run(set_bounds, 0.05, cluster.MAX_NUMBERS)
     trouble = KilledOnce(1000, tmp_path / "flag")
-    expected = drive(FNBG(simple), torch.ones(3), draws=300, num_chains=3)
-    found = drive(FNBG(simple), torch.ones(3), trouble, draws=300, num_chains=3, client=client)
+    expected = drive(by_trace(simple), torch.ones(3), draws=300, num_chains=3)
+    found = drive(by_trace(simple), torch.ones(3), trouble, draws=300, num_chains=3, client=client)
     assert len(set(pids) - set(pids_of_workers(client))) == 1
     assert found.is_complete
     assert_same_run(found, expected)

@@ -94,7 +94,9 @@ def fails_late(y):
 def test_an_error_of_the_model_says_where_in_the_worker_it_was(monkeypatch):
     monkeypatch.setattr(fails_late, "calls", 0, raising=False)
     pyro.set_rng_seed(1)
-    mcmc = MultiChainMCMC(FNBG(fails_late), 2000, 10, num_chains=2, disable_progbar=True, **FORKED)
+    # By the engine that runs the model for every block
+    kernel = FNBG(fails_late, engine="trace")
+    mcmc = MultiChainMCMC(kernel, 2000, 10, num_chains=2, disable_progbar=True, **FORKED)
     with (
         pytest.warns(UserWarning, match="by an error: kept are"),
         pytest.raises(OSError, match="bad block on disk") as caught,
@@ -104,7 +106,8 @@ def test_an_error_of_the_model_says_where_in_the_worker_it_was(monkeypatch):
     assert "in fails_late" in caught.value.__notes__[0]
     kept = mcmc.num_samples
     assert 0 < kept < 2000
-    expected = by_chain(drive(FNBG(simple), torch.ones(3), draws=kept, num_chains=2))["a"]
+    kernel = FNBG(simple, engine="trace")
+    expected = by_chain(drive(kernel, torch.ones(3), draws=kept, num_chains=2))["a"]
     chains = [report["chain"] for report in mcmc._diagnostics]
     assert torch.equal(by_chain(mcmc)["a"], expected[chains])
 

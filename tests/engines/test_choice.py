@@ -9,6 +9,7 @@ from pyro.nn import PyroModule, PyroSample
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.engines import choice
+from pyro_fnbg.engines.captured.engine import CapturedEngine
 from pyro_fnbg.engines.choice import FAST, _blocks_by_layer
 from pyro_fnbg.engines.network import read_network
 from support.engines import start
@@ -88,14 +89,14 @@ class Hierarchical(BayesianMLP):
 
 AUTO = {
     "network": (BayesianMLP([3, 2, 2]), "fused", "compared with the model's"),
-    "function": (plain, "trace", "no method feedforward"),
+    "function": (plain, "captured", "no method feedforward"),
     "callable activation": (
         BayesianMLP([3, 2, 2], activation=torch.sin),
-        "trace",
+        "captured",
         "are none of",
     ),
-    "another latent site": (ExtraSite([3, 2, 2]), "trace", "latent sites ['extra']"),
-    "hierarchy": (Hierarchical([3, 1], likelihood="bernoulli"), "trace", "['spread']"),
+    "another latent site": (ExtraSite([3, 2, 2]), "captured", "latent sites ['extra']"),
+    "hierarchy": (Hierarchical([3, 1], likelihood="bernoulli"), "captured", "['spread']"),
     "scale unknown to fused": (
         BayesianMLP([3, 2, 1], likelihood="normal", observation_scale=dist.Weibull(1.0, 2.0)),
         "feedforward",
@@ -149,13 +150,13 @@ def test_unknown_engines_are_refused(engine):
         FNBG(plain, engine=engine)
 
 
-def test_a_layer_that_never_moves_the_likelihood_is_left_to_trace(doubles):
+def test_a_layer_that_never_moves_the_likelihood_is_left_to_the_model_itself(doubles):
     """With inputs of zero the weights of the first layer change nothing that could be compared."""
     x, y = doubles
     zeros = torch.zeros_like(x)
     model = Net(has_bias=False)
     found, why = chosen(model, zeros, y)
-    assert found == "trace"
+    assert found == "captured"
     assert "no candidate tried in layers [1] changed the likelihood" in why
     for engine in ("fused", "feedforward"):
         with pytest.raises(ValueError, match=f"'{engine}' cannot run this model: no candidate tri"):
@@ -437,10 +438,10 @@ def test_many_equal_rows_of_a_certain_class_are_no_disagreement(engine, model):
 # --- Where the statement is the package's own --------------------------------------------------
 
 
-def inaccurate(name, off):
+def inaccurate(engine, off):
     """An engine's class, but its log ratios are off."""
 
-    class Inaccurate(FAST[name]):
+    class Inaccurate(engine):
         def run(self, inputs):
             record = super().run(inputs)
             return record._replace(log_ratios=record.log_ratios + off)
@@ -456,26 +457,33 @@ REPORTED = (
 
 
 def test_auto_goes_on_where_an_engine_is_inaccurate_for_a_network_of_the_package(data, monkeypatch):
-    monkeypatch.setitem(FAST, "fused", inaccurate("fused", 0.25))
+    monkeypatch.setitem(FAST, "fused", inaccurate(FAST["fused"], 0.25))
     model = BayesianMLP([3, 2, 2])
     with pytest.warns(UserWarning, match=REPORTED.format("fused", "0.25", "the next .*")):
         found, reason = chosen(model, *data)
     assert found == "feedforward"
     assert reason.startswith("the fastest that applies (not a faster one: engine 'fused' and the m")
-    monkeypatch.setitem(FAST, "feedforward", inaccurate("feedforward", -0.5))
+    monkeypatch.setitem(FAST, "feedforward", inaccurate(FAST["feedforward"], -0.5))
     with pytest.warns(UserWarning, match="the next engine is tried") as warned:
         found, reason = chosen(model, *data)
     assert [str(one.message).partition(" and")[0] for one in warned] == [
         "engine 'fused'",
         "engine 'feedforward'",
     ]
+    assert found == "captured"
+    assert reason.startswith("the fastest that applies (not a faster one: engine 'feedforward' an")
+    monkeypatch.setattr(choice, "CapturedEngine", inaccurate(CapturedEngine, 0.75))
+    with pytest.warns(UserWarning, match="the next engine is tried"):
+        found, reason = chosen(model, *data)
     assert found == "trace"
     assert reason.startswith("the model itself is run: engine 'feedforward' and the model disagree")
+    assert "engine='captured' cannot run this model: engine 'captured' and the model dis" in reason
+    assert "off by 0.75" in reason
 
 
 @pytest.mark.parametrize("engine", ["fused", "feedforward"])
 def test_an_inaccurate_engine_asked_for_by_name_is_refused(engine, data, monkeypatch):
-    monkeypatch.setitem(FAST, engine, inaccurate(engine, 0.25))
+    monkeypatch.setitem(FAST, engine, inaccurate(FAST[engine], 0.25))
     ending = "engine='auto' goes on to the next engine"
     with pytest.raises(ValueError, match=REPORTED.format(engine, "0.25", ending)):
         chosen(BayesianMLP([3, 2, 2]), *data, engine=engine)
@@ -483,7 +491,7 @@ def test_an_inaccurate_engine_asked_for_by_name_is_refused(engine, data, monkeyp
 
 def test_a_subclass_is_to_blame_itself(data, monkeypatch):
     """It may compute something else than the method that it inherits states."""
-    monkeypatch.setitem(FAST, "fused", inaccurate("fused", 0.25))
+    monkeypatch.setitem(FAST, "fused", inaccurate(FAST["fused"], 0.25))
     with pytest.raises(ValueError, match=r"off by 0\.25: the model's feedforward\(\) must state"):
         chosen(stretched(0.0), *data)
 
@@ -495,9 +503,9 @@ class WithFactor(BayesianMLP):
         return value
 
 
-def test_a_factor_beside_the_rows_is_left_to_trace(data):
+def test_a_factor_beside_the_rows_is_left_to_the_model_itself(data):
     found, why = chosen(WithFactor([3, 2, 2]), *data)
-    assert found == "trace"
+    assert found == "captured"
     assert "its observed sites are ['obs', 'more'], and must be one" in why
 
 
