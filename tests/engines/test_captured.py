@@ -1,5 +1,7 @@
 """A model's computation is written down once, and cut by sites: the same decisions, less work."""
 
+import re
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -13,6 +15,7 @@ from pyro_fnbg.engines.captured.parts import Parts
 from support.data import even_normal
 from support.engines import assert_as_model, make_inputs, past_the_check, run_on, start
 
+TENSOR_TO_NUMPY = torch.Tensor.numpy
 X = even_normal(40, 2).double()
 Y = X[:, 0].sin() - 0.3 * X[:, 1]
 
@@ -125,6 +128,18 @@ def test_rejected_blocks_leave_no_trace_of_what_is_kept(name):
     assert 10 <= int(record.accepted.sum()) <= record.accepted.numel() - 10
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_log_density_changes_by_the_ratios_of_what_is_accepted(name):
+    """The model says where it starts; what is kept leads to the same sums as whole evaluations."""
+    run = past_the_check(start("trace", MODELS[name](), X, Y), "captured")
+    inputs = make_inputs(run, chains=1, sweeps=25, scale=0.5)
+    record = run_on(run, inputs).of_chain(0)
+    changes = (record.log_ratios * record.accepted).sum(-1)
+    assert changes.count_nonzero() >= 10
+    expected = run.problem.density.on(None)(inputs.positions[0]).log_density + changes.cumsum(0)
+    torch.testing.assert_close(record.log_densities, expected, rtol=0, atol=1e-9)
+
+
 def test_it_is_the_choice_for_what_is_no_network():
     kernel = FNBG(horseshoe)
     kernel.setup(0, X, Y)
@@ -163,30 +178,93 @@ def by_numpy(x, y=None):
     pyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
 
 
+def by_text(x, y=None):
+    weight = pyro.sample("weight", normal())
+    mean = x[:, 0] * numbers_in(weight)[0]
+    pyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
+
+
+def numbers_in(tensor):
+    """Read a tensor's values past torch."""
+    shown = str(tensor).split("tensor(")[1].split("dtype")[0]
+    return [float(number) for number in re.findall(r"-?\d[\d.e+-]*", shown)]
+
+
+def selects(x, y=None):
+    weight = pyro.sample("weight", normal())
+    with pyro.plate("data", len(x)) as rows:
+        rest = y[rows] - x[rows, 0] * weight
+        pyro.factor("fit", -rest.square() - 0.01 * rest[rest > 0].sum())
+
+
+def selects_rows(x, y=None):
+    weight = pyro.sample("weight", normal())
+    with pyro.plate("data", len(x)) as rows:
+        own = x[rows]
+        is_high, mean = own[:, 0] > 0, own[:, 1] * weight
+        mean[is_high] = own[is_high, 0].exp() * weight
+        pyro.sample("y", dist.Normal(mean, 0.5), obs=y[rows])
+
+
 def noisy(x, y=None):
     weight = pyro.sample("weight", normal())
     mean = x[:, 0] * weight + 0.0 * torch.randn(len(x), dtype=torch.float64)
     pyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
 
 
-@pytest.mark.parametrize(
-    ("model", "why"), [(branches, "cannot be written down"), (noisy, "draws numbers")]
-)
+VARYING = "how many numbers it computes depends on values: aten.index.Tensor"
+REFUSED = {
+    "branches": (branches, "its run cannot be written down"),
+    "NumPy": (by_numpy, "its run cannot be written down: NumPy computes with its values"),
+    "selects": (selects, VARYING),
+    "selects rows": (selects_rows, VARYING),
+    "noisy": (noisy, "it draws numbers by"),
+}
+
+
+@pytest.mark.parametrize(("model", "why"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_captured_goes_to_trace_with_the_reason(model, why):
-    kernel = FNBG(model)
+    options = {"batch_size": 7} if model is selects_rows else {}
+    kernel = FNBG(model, **options)
     kernel.setup(0, X, Y)
     assert kernel.engine == "trace"
     assert why in kernel.problem.engine_reason
     assert "\n" not in kernel.problem.engine_reason
     with pytest.raises(ValueError, match=why):
-        FNBG(model, engine="captured").setup(0, X, Y)
+        FNBG(model, engine="captured", **options).setup(0, X, Y)
+
+
+def test_a_mask_of_the_data_alone_is_captured():
+    kernel = FNBG(selects_rows)
+    kernel.setup(0, X, Y)
+    assert kernel.engine == "captured"
+
+
+def test_numpy_has_values_again_afterwards():
+    FNBG(horseshoe).setup(0, X, Y)
+    assert torch.Tensor.numpy is TENSOR_TO_NUMPY
 
 
 def test_a_constant_that_was_none_is_found_out():
-    kernel = FNBG(by_numpy)
+    kernel = FNBG(by_text)
     kernel.setup(0, X, Y)
     assert kernel.engine == "trace"
     assert "disagree" in kernel.problem.engine_reason
+
+
+def test_rows_that_are_constants_are_found_out():
+    """The batch that a computation is captured on is another than that it is compared on."""
+
+    def model(x, y=None):
+        weight = pyro.sample("weight", normal())
+        with pyro.plate("data", len(x)) as rows:
+            own = x[[int(number) for number in numbers_in(rows)], 0]
+            pyro.sample("y", dist.Normal(own * weight, 0.5), obs=None if y is None else y[rows])
+
+    kernel = FNBG(model, batch_size=7)
+    kernel.setup(0, X, Y)
+    assert kernel.engine == "trace"
+    assert "engine 'captured' and the model disagree" in kernel.problem.engine_reason
 
 
 def test_sites_of_several_dtypes_are_not_captured():

@@ -322,6 +322,10 @@ _BIT_BY_BIT = "tests/engines/test_feedforward.py::test_rejected_blocks_leave_no_
 _CAPTURED = (
     "tests/engines/test_captured.py::test_rejected_blocks_leave_no_trace_of_what_is_kept[network]"
 )
+_SUMS = (
+    "tests/engines/test_captured.py::"
+    "test_the_log_density_changes_by_the_ratios_of_what_is_accepted[network]"
+)
 _SWEEPS = "tests/test_seeded.py::test_sweeps_are_those_of_the_model[{}-{}]"
 _TUNING = "tests/engines/test_base.py::test_scales_follow_their_recursion_sweep_by_sweep[{}]"
 
@@ -347,8 +351,10 @@ def _in_core(
     mistake: str, module: str, old: str, new: str, of_trace: str, of_feedforward: str
 ) -> list[Fault]:
     """Put a mistake into what three engines share; each has to notice it."""
-    is_tuning = of_trace == of_feedforward == _TUNING
-    of_captured = of_trace if is_tuning else _CAPTURED
+    # The model's own judgement shares the sign
+    of_captured = {"ratio-sign": _SUMS, "tuning-away-from-the-target": _TUNING}.get(
+        mistake, _CAPTURED
+    )
     tests = {"trace": of_trace, "captured": of_captured, "feedforward": of_feedforward}
     return [
         Fault(f"{mistake}-{name}", f"pyro_fnbg.core.{module}", old, new, test.format(name), name)
@@ -819,12 +825,33 @@ _IN_TRACE = [
 
 _IN_CAPTURED = [
     _in_captured(
-        "operations-downstream-forgotten",
+        "terms-downstream-forgotten",
         "engines.captured.parts",
-        "changed = [node for node in self._calls if self._sites[node] & group]",
-        "changed = [node for node in self._calls if self._sites[node] and "
-        "self._sites[node] <= group]",
+        "for node in written if node in self._terms)",
+        "for node in written if node in self._terms and self._sites[node] <= group)",
         _CAPTURED,
+    ),
+    _in_captured(
+        "kept-values-of-before",
+        "engines.captured.engine",
+        "kept[number] = value",
+        "kept[number] = value if number in part.terms else kept[number]",
+        _CAPTURED,
+    ),
+    _in_captured(
+        "captured-on-the-batch-of-the-comparison",
+        "engines.choice",
+        "(at.rows + 1) % problem.plan.num_rows",
+        "at.rows",
+        "tests/engines/test_captured.py::test_rows_that_are_constants_are_found_out",
+    ),
+    _in_captured(
+        "sizes-of-one-batch-for-all",
+        "engines.captured.capture",
+        "if varying:",
+        "if None:",
+        "tests/engines/test_captured.py::test_what_cannot_be_captured_goes_to_trace_with_the_reason"
+        "[selects rows]",
     ),
     _in_captured(
         "current-state-not-re-evaluated",
@@ -837,7 +864,7 @@ _IN_CAPTURED = [
         "wrong-rows",
         "engines.captured.capture",
         "batch = None if rows is None else given[-1]",
-        "batch = rows",
+        "batch = None if rows is None else given[-1][:1].expand_as(given[-1])",
         _CAPTURED,
     ),
     _in_captured(

@@ -50,7 +50,8 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
         rows: A batch, whose size matters and whose rows do not; None for all rows.
 
     Raises:
-        NotCaptured: If the model decides by values, draws numbers, or does what torch cannot trace.
+        NotCaptured: If the model decides by values, draws numbers, computes as many numbers as
+            values say, or does what torch cannot trace.
     """
     layout, names = density.layout, list[str]()
     if not layout.is_uniform:
@@ -70,7 +71,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     # Without writing in place, so that every value can be kept while another is tried
     pure = torch.func.functionalize(cast("Any", terms), remove="mutations")
     given = values if rows is None else [*values, rows]
-    with torch.no_grad(), checks_done(), _without_validation():
+    with torch.no_grad(), checks_done(), _without_validation(), _without_numpy():
         try:
             graph = make_fx(pure)(*given)
         except Exception as error:
@@ -78,7 +79,11 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     random = [node for node in graph.graph.nodes if _is_random(node)]
     if random:
         raise NotCaptured(f"it draws numbers by {random[0].target}")
-    return Captured(_folded(graph), tuple(names))
+    folded = _folded(graph)
+    varying = [node for node in folded.graph.nodes if _is_of_varying_size(node)]
+    if varying:
+        raise NotCaptured(f"how many numbers it computes depends on values: {varying[0].target}")
+    return Captured(folded, tuple(names))
 
 
 @contextmanager
@@ -93,6 +98,23 @@ def _without_validation() -> Iterator[None]:
         Distribution._validate_sample = kept  # type: ignore[method-assign]
 
 
+@contextmanager
+def _without_numpy() -> Iterator[None]:
+    """Refuse NumPy the values of what is traced: it would find memory that nobody wrote to."""
+    kept: Callable[..., Any] = Tensor.numpy
+
+    def numpy(tensor: Tensor, **options: Any) -> Any:
+        if torch._is_functional_tensor(tensor):
+            raise RuntimeError("NumPy computes with its values")
+        return kept(tensor, **options)
+
+    Tensor.numpy = numpy  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Tensor.numpy = kept  # type: ignore[method-assign]
+
+
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
@@ -100,6 +122,15 @@ def _first_line(error: Exception) -> str:
 def _is_random(node: fx.Node) -> bool:
     tags = getattr(node.target, "tags", ())
     return torch.Tag.nondeterministic_seeded in tags
+
+
+def _is_of_varying_size(node: fx.Node) -> bool:
+    """Whether the shape that was found is that of these values alone."""
+    if node.target is torch.ops.aten.index.Tensor:
+        # By numbers there are as many as numbers; by a mask as many as it lets through
+        indices = [one for one in node.all_input_nodes[1:] if one.op != "get_attr"]
+        return any(one.meta["val"].dtype in (torch.bool, torch.uint8) for one in indices)
+    return torch.Tag.dynamic_output_shape in getattr(node.target, "tags", ())
 
 
 def _folded(graph: fx.GraphModule) -> fx.GraphModule:
