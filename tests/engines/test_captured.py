@@ -95,6 +95,24 @@ def hierarchy(x, y=None):
         pyro.sample("y", dist.Normal(of_row, 0.5), obs=None if y is None else y[rows])
 
 
+class Recurrent(PyroModule):
+    """A layer that torch takes apart while it is traced, into operations that write in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru = PyroModule[torch.nn.GRU](1, 2, batch_first=True)
+        for name, value in list(self.gru.named_parameters()):
+            setattr(self.gru, name, PyroSample(normal(*value.shape)))
+
+    def forward(self, x, y=None):
+        plate = pyro.plate("data", len(x))
+        with plate as rows:
+            batch, observed = x[rows], None if y is None else y[rows]
+        mean = self.gru(batch.unsqueeze(-1))[0][:, -1].sum(-1)
+        with plate:
+            pyro.sample("y", dist.Normal(mean, 0.5), obs=observed)
+
+
 MODELS = {
     "network": Lifted,
     "by hand": lambda: by_hand,
@@ -102,6 +120,7 @@ MODELS = {
     "writes in place": lambda: writes_in_place,
     "two responses": lambda: two_responses,
     "hierarchy": lambda: hierarchy,
+    "recurrent": Recurrent,
 }
 
 

@@ -868,6 +868,13 @@ _IN_CAPTURED = [
         _CAPTURED,
     ),
     _in_captured(
+        "writing-in-place-kept",
+        "engines.captured.capture",
+        "if any(map(_writes, graph.graph.nodes)):",
+        "if False:",
+        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[recurrent-None]",
+    ),
+    _in_captured(
         "likelihood-factor-dropped",
         "model.density",
         "plan.factor * plan.batch_size / plan.num_rows",

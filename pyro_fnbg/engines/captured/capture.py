@@ -7,7 +7,7 @@ the log density of every site. What depends on neither is computed once and kept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -68,12 +68,14 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
         names[:] = found
         return [term.reshape(-1).double() for term in found.values()]
 
-    # Without writing in place, so that every value can be kept while another is tried
-    pure = torch.func.functionalize(cast("Any", terms), remove="mutations")
     given = values if rows is None else [*values, rows]
     with torch.no_grad(), checks_done(), _without_validation(), _without_numpy():
         try:
-            graph = make_fx(pure)(*given)
+            graph = _traced(terms, given)
+            if any(map(_writes, graph.graph.nodes)):
+                # Some operations, such as a GRU, are taken apart by the first trace only, and
+                # write in place inside
+                graph = _traced(graph, given)
         except Exception as error:
             raise NotCaptured(f"its run cannot be written down: {_first_line(error)}") from error
     random = [node for node in graph.graph.nodes if _is_random(node)]
@@ -84,6 +86,17 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     if varying:
         raise NotCaptured(f"how many numbers it computes depends on values: {varying[0].target}")
     return Captured(folded, tuple(names))
+
+
+def _traced(function: Callable[..., Any], given: Sequence[Tensor]) -> fx.GraphModule:
+    """Trace without writing in place, so that every value can be kept while another is tried."""
+    pure = torch.func.functionalize(cast("Any", function), remove="mutations")
+    graph: fx.GraphModule = make_fx(pure)(*given)
+    return graph
+
+
+def _writes(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 @contextmanager
