@@ -18,6 +18,7 @@ from torch.distributions import Distribution
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyro_fnbg.core.checks import checks_done
+from pyro_fnbg.engines.captured.direct import without_copies
 from pyro_fnbg.model.density import ModelDensity
 
 __all__ = ["Captured", "NotCaptured", "capture"]
@@ -148,7 +149,7 @@ def _is_of_varying_size(node: fx.Node) -> bool:
 
 def _folded(graph: fx.GraphModule) -> fx.GraphModule:
     """Compute once what depends on no input, and drop what nothing depends on."""
-    graph.graph.eliminate_dead_code()
+    without_copies(graph.graph)
     known: dict[fx.Node, Any] = {}
     for node in graph.graph.nodes:
         if node.op == "get_attr":

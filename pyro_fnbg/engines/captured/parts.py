@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, fx
 
 from pyro_fnbg.engines.captured.capture import Captured
+from pyro_fnbg.engines.captured.direct import call_directly
 
 __all__ = ["Part", "Parts", "values_of"]
 
@@ -130,9 +131,13 @@ class Parts:
         for node in calls:
             if node not in new:
                 new[node] = graph.node_copy(node, of)
+                call_directly(new[node])
         graph.output(tuple(of(node) for node in outputs))
         graph.eliminate_dead_code()
-        function: Function = fx.GraphModule(self._module, graph).forward
+        module = fx.GraphModule(self._module, graph)
+        # Where Python looks first: a module looks for its buffers only after all else
+        vars(module).update(module.named_buffers())
+        function: Function = module.forward
         return function
 
 
