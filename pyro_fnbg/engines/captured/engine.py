@@ -132,11 +132,16 @@ class CapturedEngine(Engine):
         gains: Tensor | None,
     ) -> Record:
         """Run sweeps of one chain; nothing has the leading dimension here."""
-        found, learnt = [], [adaptation]
+        found, learnt = list[tuple[Tensor, ...]](), [adaptation]
+        state: CapturedState | None = None
         for number in range(len(z)):
             known = self._moves.displace(learnt[-1], position.cpu(), z[number]).to(self._device)
             batch = () if rows is None else self._batch(rows[number])
             evaluate = partial(self._evaluate, batch)
+            if state is not None and rows is None:
+                # On the same rows all that is kept still holds, and bit for bit: nothing in it adds
+                # up over blocks
+                evaluate = partial(_still, state)
             propose = partial(self._propose, batch, known.increment)
             step = self._moves.steps(propose, known, log_u[number].to(self._device))
             state, info = sweep(position, evaluate, step, len(self._blocks))
@@ -199,3 +204,7 @@ class CapturedEngine(Engine):
             if not kept or not is_impossible(error):
                 raise
             return tuple(torch.full_like(kept[number], torch.nan) for number in part.writes)
+
+
+def _still(state: CapturedState, _: Tensor) -> CapturedState:
+    return state
