@@ -185,6 +185,14 @@ def test_a_block_evaluates_what_follows_from_its_sites_alone():
     assert len(parts.whole.terms) == len(captured.terms) == 7
 
 
+def test_operations_are_called_by_the_functions_that_torch_has_for_them():
+    run = start("captured", horseshoe, X, Y)
+    block = run.problem.engine._blocks[0]
+    targets = {str(node.target) for node in block.part.function.__self__.graph.nodes}
+    assert not any(target.startswith("aten") for target in targets)
+    assert "view" in targets
+
+
 def branches(x, y=None):
     weight = pyro.sample("weight", normal())
     mean = x[:, 0] * (weight if weight > 0 else 2 * weight)

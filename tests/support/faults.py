@@ -861,6 +861,13 @@ _IN_CAPTURED = [
         _NEW_BATCH,
     ),
     _in_captured(
+        "last-batch-kept",
+        "engines.captured.engine",
+        "if state is not None and rows is None:",
+        "if state is not None:",
+        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[by hand-7]",
+    ),
+    _in_captured(
         "wrong-rows",
         "engines.captured.capture",
         "batch = None if rows is None else given[-1]",
