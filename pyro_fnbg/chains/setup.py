@@ -23,14 +23,16 @@ from pyro_fnbg.core.priors import ParameterPriors, Variances
 from pyro_fnbg.core.state import ChainState, Tally
 from pyro_fnbg.core.tuning import FIRST_SHARE, initial_scales
 from pyro_fnbg.engines.base import Problem
-from pyro_fnbg.engines.choice import Places, choose_engine
+from pyro_fnbg.engines.choice import choose_engine
+from pyro_fnbg.engines.comparison import Places
+from pyro_fnbg.engines.structure import Structure
 from pyro_fnbg.engines.trace import TraceEngine
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.lint.determinism import check_density
 from pyro_fnbg.model.lint.entry import check_rows, checked_sites
 from pyro_fnbg.model.planning import make_plan
-from pyro_fnbg.model.priors import parameter_priors, sample_sites, stated_scales
+from pyro_fnbg.model.priors import parameter_priors, sample_sites
 from pyro_fnbg.model.rows import observed_labels
 from pyro_fnbg.model.sites import PlateRows, prior_draws, seeded
 from pyro_fnbg.model.starts import drawn_position, given_position
@@ -51,6 +53,7 @@ class _Use(IntEnum):
     START = 2
     ENGINE = 3
     MOVES = 4
+    STRUCTURE = 5
 
 
 class Run(NamedTuple):
@@ -92,7 +95,6 @@ def start_run(
         batches = Batches(plan, labels)
         rows = batches.rows(key, 0)
         check_rows(bound, sites, plan, rows)
-        scale_sites = stated_scales(bound, sites.layout)
         density = ModelDensity(bound, sites, plan)
         tuned_sweeps = config.tuned_sweeps(warmup_steps)
     # All chains of a run have the same first scales, so a chain alone takes those of its run
@@ -104,6 +106,15 @@ def start_run(
             runs = sample_sites(bound), sample_sites(bound)
             return parameter_priors(sites.layout, *runs, scale_sites)[0]
 
+    first_rows = batches.rows(first, 0)
+    with _model_seed(first, _Use.PRIOR), torch.no_grad():
+        prior = prior_draws(bound, sites, PlateRows(plan.plate, first_rows), NUM_PRIOR_DRAWS)
+        check_density(density, sites, prior, rows)
+    with _model_seed(first, _Use.STRUCTURE), torch.no_grad():
+        # On other rows than an engine is compared on, which must not be taken for constants
+        others = None if rows is None else (rows + 1) % plan.num_rows
+        structure = Structure(bound, sites, plan, density, prior[0], others)
+        scale_sites, layers = structure.prior_scales, structure.shown_layers
     variances = read_priors().variances if scale_sites else None
     partition = make_partition(
         sites.layout,
@@ -111,16 +122,13 @@ def start_run(
         config.parts,
         config.max_block_size,
         {} if variances is None else _scales_of_priors(sites.layout, scale_sites, variances),
+        layers,
     )
-    first_rows = PlateRows(plan.plate, batches.rows(first, 0))
-    with _model_seed(first, _Use.PRIOR), torch.no_grad():
-        prior = prior_draws(bound, sites, first_rows, NUM_PRIOR_DRAWS)
-        check_density(density, sites, prior, rows)
-        scales = given_scales(config.proposal_scale, partition)
-        if scales is None:
-            share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
-            scales = share * initial_scales(prior.cpu(), partition)
-        check_memory(config.thin, partition)
+    scales = given_scales(config.proposal_scale, partition)
+    if scales is None:
+        share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
+        scales = share * initial_scales(prior.cpu(), partition)
+    check_memory(config.thin, partition)
     targets = targets_of_blocks(config.target_accept_prob, partition)
     moves = make_moves(
         partition, config.moves, scales, targets, lambda: read_priors().normal, variances
@@ -142,7 +150,7 @@ def start_run(
     chain = start_chain(problem, config.init_strategy, initial_params, key)
     with _model_seed(key, _Use.ENGINE), torch.no_grad():
         places = Places(torch.cat([chain.position[None], prior[:NUM_TRIES]]), rows, key)
-        problem = choose_engine(config.engine, problem, places)
+        problem = choose_engine(config.engine, problem, structure, places)
         if problem.engine.name == TraceEngine.name:
             # It runs the model for every block: sites that come and go are found here, not then
             for one in prior[NUM_TRIES:NUM_EVALUATED]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import Tensor
 
 from pyro_fnbg.core.blocks import Block, Partition, first_few
 from pyro_fnbg.core.checks import is_count, shown
@@ -32,8 +33,11 @@ def make_partition(
     parts: int | Mapping[int, int] | None = None,
     max_block_size: int | None = None,
     scales: Mapping[str, bool] | None = None,
+    known: Sequence[tuple[str, Tensor]] = (),
 ) -> Partition:
     """Cut the sites of a model into blocks.
+
+    Layers that are known come first. Of the other sites, names and shapes decide:
 
     A site ``X.weight`` of shape ``(K, ...)`` and its sibling ``X.bias`` of shape ``(K,)`` form one
     layer of K nodes, each a row of weights followed by its bias. A site of two or more dimensions
@@ -50,6 +54,8 @@ def make_partition(
         max_block_size: Split each node into as few parts as keep blocks within this size.
         scales: Names of sites that hold scales of priors, and whether one's entries are to share a
             block; otherwise "node" makes a block of each.
+        known: Layers that are known from what the model computes, which names and shapes need not
+            tell: name, and flat coordinates of the nodes, shape ``(nodes, parameters)``.
 
     Returns:
         The partition, in the order layer, node, part.
@@ -82,7 +88,7 @@ def make_partition(
             )
         return blocks
     scales = scales or {}
-    layers = _layers(layout, scales)
+    layers = _layers(layout, scales, known)
     if blocks == "node":
         found = _node_blocks(layers, _parts_by_layer(layers, parts, max_block_size))
     elif blocks == "layer":
@@ -144,15 +150,18 @@ def check_blocks(
         _check_positive_integer("parts", parts)
 
 
-def _layers(layout: Layout, left_out: Container[str]) -> list[_Layer]:
+def _layers(
+    layout: Layout, left_out: Container[str], known: Sequence[tuple[str, Tensor]]
+) -> list[_Layer]:
     """Pair weights with biases and cut each pair, and each other site, into nodes."""
     sites = {site.name: site for site in layout.sites}
     coordinates = {
         name: np.arange(offset, offset + sites[name].size)
         for name, offset in layout.offsets().items()
     }
-    layers: list[_Layer] = []
-    placed: set[str] = set()
+    layers = [_Layer(name, tuple(map(tuple, own.tolist())), is_split=True) for name, own in known]
+    in_known = {entry for layer in layers for node in layer.nodes for entry in node}
+    placed = {name for name, own in coordinates.items() if in_known.issuperset(own.tolist())}
     for site in layout.sites:
         if site.name in placed or site.name in left_out:
             continue

@@ -1,39 +1,29 @@
-"""Which engine runs a model, and the proof at set-up that it computes what the model does."""
+"""Which engine runs a model."""
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.moves.base import Displacement
-from pyro_fnbg.core.moves.conjugate import Conjugate
-from pyro_fnbg.core.moves.joint import stacked
-from pyro_fnbg.core.noise import ChainKey, Stream, sweep_noise
-from pyro_fnbg.engines.agreement import (
-    ROUNDINGS,
-    TOLERANCES,
-    Terms,
-    agree,
-    sensitivity,
-    terms_at,
-    tolerance,
-)
-from pyro_fnbg.engines.base import Engine, Problem, SweepInputs
-from pyro_fnbg.engines.captured.capture import NotCaptured, capture
+from pyro_fnbg.engines.base import Problem
+from pyro_fnbg.engines.captured.capture import NotCaptured
 from pyro_fnbg.engines.captured.engine import CapturedEngine
+from pyro_fnbg.engines.comparison import (
+    Disagreement,
+    Places,
+    blocks_by_layer,
+    blocks_by_site,
+    check_conditionals,
+    compare,
+)
 from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.fused.engine import FusedEngine
-from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
+from pyro_fnbg.engines.network import Network, NotFeedforward
+from pyro_fnbg.engines.structure import Structure
 from pyro_fnbg.networks.mlp import BayesianMLP
 
-__all__ = ["ENGINE_NAMES", "Places", "choose_engine"]
+__all__ = ["ENGINE_NAMES", "choose_engine"]
 
 FAST: dict[str, type[FusedEngine] | type[FeedforwardEngine]] = {
     "fused": FusedEngine,
@@ -41,38 +31,20 @@ FAST: dict[str, type[FusedEngine] | type[FeedforwardEngine]] = {
 }
 ENGINE_NAMES = ("auto", *FAST, "captured", "trace")
 
-# Blocks of a layer, or of a site, that are compared; and factors on the proposal scale in attempts
-# to find candidates that move the likelihood
-BLOCKS_PER_LAYER, STRETCHES = 3, (1.0, 1.0, 1.0, 10.0, 10.0, 100.0)
 # Positions that a captured computation is compared at: another might take another turn
 TURNS = 3
-
-
-class _Disagreement(Exception):
-    """Say where an engine's log ratio is not the model's."""
-
-
-class Places(NamedTuple):
-    """Hold where an engine is compared with the model.
-
-    Attributes:
-        positions: The first of them the chain's start, shape ``(positions, num_params)``.
-        rows: A batch, or None for all rows.
-        key: The chain's random streams.
-    """
-
-    positions: Tensor
-    rows: Tensor | None
-    key: ChainKey
+PROVEN = "its log ratios were compared with the model's"
 
 
 def choose_engine(
     name: str,
     problem: Problem,
+    structure: Structure,
     at: Places,
 ) -> Problem:
     """Give a problem, which has the trace engine, that of a name; "auto" is the fastest possible.
 
+    A network that the model shows, and does not state, is taken as long as engines agree with it.
     Where an engine disagrees with a ``BayesianMLP``, whose statement is the package's own, "auto"
     goes on to the next with a warning.
 
@@ -80,255 +52,99 @@ def choose_engine(
         ValueError: If the engine does not know the model, or disagrees with it; says in what. Or if
             scales are to be drawn from conditionals that are not the model's.
     """
-    _check_conditionals(problem, at)
+    check_conditionals(problem, at)
     if name == "trace":
         return replace(problem, engine_reason="asked for by engine='trace'")
     if name == "captured":
-        return _captured(problem, at, "asked for by engine='captured'")
+        return _captured(problem, structure, at, "asked for by engine='captured'")
     candidates: Sequence[str] = (name,)
     if name == "auto":
         candidates = ("feedforward",) if at.positions.is_cuda else ("fused", "feedforward")
-    reason = ""
-    try:
-        network = read_network(problem.bound, problem.sites, problem.plan)
-    except NotFeedforward as refusal:
-        reason, candidates = str(refusal), ()
+    reason, network = "", structure.network
+    if isinstance(network, NotFeedforward):
+        reason, candidates = str(network), ()
     for candidate in candidates:
-        unknown = [move.name for move in problem.moves.moves if not FAST[candidate].knows(move)]
-        if unknown:
-            reason = f"engine {candidate!r} does not run the moves {unknown}"
-            continue
+        assert isinstance(network, Network)
         try:
-            engine = FAST[candidate](network, problem.partition, problem.moves)
-            layers = _blocks_by_layer(network, problem.partition)
-            # Scales of priors are in a layer above, and move no likelihood
-            movers = {layer for layer in layers if layer <= network.architecture.num_layers + 1}
-            _compare(engine, layers, movers, problem, at)
+            found = _fast(candidate, problem, network, at)
         except NotFeedforward as refusal:
             reason = str(refusal)
             continue
-        except _Disagreement as found:
-            # A subclass may compute something else than it states
-            if type(problem.bound.model) is not BayesianMLP:
-                raise ValueError(
-                    f"{found}: the model's feedforward() must state what the model computes "
-                    "(inputs, layers, activations, likelihood, observation_scale); engine='trace' "
-                    "needs no statement"
-                ) from None
-            report = (
-                f"{found}: the engine is inaccurate here, your model is not wrong; please report it"
-            )
-            if name != "auto":
-                raise ValueError(f"{report}; engine='auto' goes on to the next engine") from None
-            warnings.warn(f"{report}; the next engine is tried", UserWarning, stacklevel=2)
-            reason = str(found)
+        except Disagreement as difference:
+            reason = str(difference)
+            if structure.is_stated:
+                _report(name, problem, reason)
             continue
         asked = f"asked for by engine={name!r}" if name != "auto" else "the fastest that applies"
+        if not structure.is_stated:
+            asked += " to the network that the model was found to be"
         if reason:
             asked += f" (not a faster one: {reason})"
-        asked += "; its log ratios were compared with the model's"
-        return replace(problem, engine=engine, engine_reason=asked)
+        return replace(found, engine_reason=f"{asked}; {PROVEN}")
     if name != "auto":
         raise ValueError(
             f"engine={name!r} cannot run this model: {reason}; engine='trace' runs any model, and "
             "'auto' chooses"
         )
     try:
-        return _captured(problem, at, f"the fastest that applies (not a faster one: {reason})")
+        why = f"the fastest that applies (not a faster one: {reason})"
+        return _captured(problem, structure, at, why)
     except ValueError as refusal:
         words = f"the model itself is run: {reason}; and {refusal}"
         return replace(problem, engine_reason=words)
 
 
-def _captured(problem: Problem, at: Places, why: str) -> Problem:
+def _fast(name: str, problem: Problem, network: Network, at: Places) -> Problem:
+    """Give a problem the engine of a name that runs networks.
+
+    Raises:
+        NotFeedforward: If the engine does not know the network or the moves.
+        Disagreement: If what it computes is not what the model does.
+    """
+    unknown = [move.name for move in problem.moves.moves if not FAST[name].knows(move)]
+    if unknown:
+        raise NotFeedforward(f"engine {name!r} does not run the moves {unknown}")
+    engine = FAST[name](network, problem.partition, problem.moves)
+    layers = blocks_by_layer(network, problem.partition)
+    # Scales of priors are in a layer above, and move no likelihood
+    movers = {layer for layer in layers if layer <= network.architecture.num_layers + 1}
+    compare(engine, layers, movers, problem, at)
+    return replace(problem, engine=engine)
+
+
+def _report(name: str, problem: Problem, found: str) -> None:
+    """Report that an engine disagrees with a model that states what it is.
+
+    Raises:
+        ValueError: If the statement may be wrong, or the engine was asked for.
+    """
+    # A subclass may compute something else than it states
+    if type(problem.bound.model) is not BayesianMLP:
+        raise ValueError(
+            f"{found}: the model's feedforward() must state what the model computes "
+            "(inputs, layers, activations, likelihood, observation_scale); engine='trace' "
+            "needs no statement"
+        ) from None
+    report = f"{found}: the engine is inaccurate here, your model is not wrong; please report it"
+    if name != "auto":
+        raise ValueError(f"{report}; engine='auto' goes on to the next engine") from None
+    warnings.warn(f"{report}; the next engine is tried", UserWarning, stacklevel=3)
+
+
+def _captured(problem: Problem, structure: Structure, at: Places, why: str) -> Problem:
     """Give a problem the captured engine.
 
     Raises:
         ValueError: If the model cannot be captured, or what was captured is not the model.
     """
-    # Another batch than that of the comparison: its rows must not be taken for constants
-    rows = None if at.rows is None else (at.rows + 1) % problem.plan.num_rows
+    captured = structure.captured
     try:
-        captured = capture(problem.density, at.positions[0], rows)
+        if isinstance(captured, NotCaptured):
+            raise captured
         engine = CapturedEngine(captured, problem.sites.layout, problem.partition, problem.moves)
-        blocks = _blocks_by_site(problem)
-        _compare(engine, blocks, set(), problem, at, TURNS)
-    except (NotCaptured, _Disagreement) as refusal:
+        compare(engine, blocks_by_site(problem), set(), problem, at, TURNS)
+    except (NotCaptured, Disagreement) as refusal:
         raise ValueError(
             f"engine='captured' cannot run this model: {refusal}; engine='trace' runs any model"
         ) from refusal
-    why += "; its log ratios were compared with the model's"
-    return replace(problem, engine=engine, engine_reason=why)
-
-
-def _compare(
-    engine: Engine,
-    groups: Mapping[int, Sequence[int]],
-    movers: set[int],
-    problem: Problem,
-    at: Places,
-    turns: int = 1,
-) -> None:
-    """Compare an engine's log ratios with the model's, for some blocks of every group.
-
-    A disagreement has to come twice: in single precision a unit that steps may once do so within
-    rounding.
-
-    Args:
-        engine: The engine.
-        groups: Blocks by layer, or by site.
-        movers: Groups of which one candidate at least has to move the likelihood.
-        problem: What is sampled.
-        at: Where.
-        turns: Number of positions to compare at, at least.
-
-    Raises:
-        _Disagreement: Naming the block and the terms.
-        NotFeedforward: If no candidate of a layer moves the likelihood.
-    """
-    partition, moves, observed = problem.partition, problem.moves, problem.sites.observed
-    doubted, unproven = set[int](), set(movers)
-    never = torch.full((1, 1, partition.num_blocks), math.inf, dtype=torch.float64)
-    rows = None if at.rows is None else at.rows[None, None]
-    for number, stretch in enumerate(STRETCHES):
-        position = at.positions[number % len(at.positions)]
-        size = len(position), partition.num_blocks
-        z = stretch * sweep_noise(at.key, number, *size, stream=Stream.CHECK).z
-        start = moves.start()
-        found = engine.run(
-            SweepInputs(position[None], rows, z[None, None], never, stacked([start]))
-        )
-        known = moves.displace(start, position.cpu(), z)
-        before = terms_at(problem.density, position, at.rows, observed)
-        for group, blocks in groups.items():
-            for block in blocks:
-                if isinstance(moves.of_block[block], Conjugate):
-                    continue
-                index = partition.indices[block].to(position.device)
-                increment = known.increment.to(position.device)[index]
-                moved = position.index_add(0, index, increment)
-                after = terms_at(problem.density, moved, at.rows, observed)
-                ratio = float(found.log_ratios[0, 0, block])
-                if known.log_corrections is not None:
-                    ratio -= float(known.log_corrections[block])
-                allowed = tolerance(before, after, position.dtype, problem.plan.factor)
-                if not agree(ratio, before, after, allowed):
-                    # Two evaluations more, which are seldom needed
-                    allowed += ROUNDINGS * sum(
-                        sensitivity(problem.density, at.rows, observed, where, z, terms)
-                        for where, terms in ((position, before), (moved, after))
-                    )
-                if agree(ratio, before, after, allowed):
-                    if not torch.equal(before.observed, after.observed):
-                        unproven.discard(group)
-                elif block in doubted:
-                    raise _disagreement(engine, partition, block, before, after, ratio)
-                else:
-                    doubted.add(block)
-        if number == 0:
-            _compare_draws(engine, problem, position, rows, z, known)
-        if number + 1 >= turns and not unproven and not doubted:
-            return
-    if unproven:
-        raise NotFeedforward(
-            f"no candidate tried in layers {sorted(unproven)} changed the likelihood, so the "
-            "engine could not be compared with the model"
-        )
-
-
-def _compare_draws(
-    engine: Engine,
-    problem: Problem,
-    position: Tensor,
-    rows: Tensor | None,
-    z: Tensor,
-    known: Displacement,
-) -> None:
-    """Compare what an engine draws from conditionals with the moves' own draws.
-
-    Raises:
-        _Disagreement: Naming the block.
-    """
-    moves = problem.moves
-    drawn = {b: move for b, move in enumerate(moves.of_block) if isinstance(move, Conjugate)}
-    if not drawn:
-        return
-    log_u = torch.full((1, 1, problem.partition.num_blocks), math.inf, dtype=torch.float64)
-    log_u[..., list(drawn)] = -math.inf
-    start = stacked([moves.start()])
-    found = engine.run(SweepInputs(position[None], rows, z[None, None], log_u, start))
-    for block, move in drawn.items():
-        index = problem.partition.indices[block]
-        expected = move.draw(position.cpu(), block, known.increment[index])
-        gaps = (found.positions[0, 0].cpu()[index] - expected).abs()
-        if not bool((gaps <= TOLERANCES[position.dtype][0]).all()):
-            raise _Disagreement(
-                f"engine {engine.name!r} and the model disagree: a draw of block "
-                f"{problem.partition.blocks[block].name!r} from its conditional is off by "
-                f"{float(gaps.max()):.3g}"
-            )
-
-
-def _check_conditionals(problem: Problem, at: Places) -> None:
-    """Compare the conditionals that blocks are drawn from with the model's density.
-
-    Raises:
-        ValueError: If they differ; names the block and by how much.
-    """
-    density, observed = problem.density, problem.sites.observed
-    for block, move in enumerate(problem.moves.of_block):
-        if not isinstance(move, Conjugate):
-            continue
-        # Where the chain starts, whose density is finite
-        position, index = at.positions[0], problem.partition.indices[block]
-        index = index.to(position.device)
-        before = terms_at(density, position, at.rows, observed)
-        for shift in (0.5, -0.5):
-            moved = position.index_add(0, index, torch.full_like(position[index], shift))
-            after = terms_at(density, moved, at.rows, observed)
-            change = move.log_density(moved.cpu(), block) - move.log_density(position.cpu(), block)
-            found = float((torch.cat(after) - torch.cat(before)).sum())
-            allowed = tolerance(before, after, position.dtype, problem.plan.factor)
-            if math.isfinite(found) and not agree(float(change), before, after, allowed):
-                raise ValueError(
-                    f"block {problem.partition.blocks[block].name!r} cannot be drawn from an "
-                    f"inverse gamma conditional: the model's log density changes by {found:.6g} "
-                    f"where that of the conditional does by {float(change):.6g}; the sites that "
-                    "feedforward() gives as prior_scales must hold variances of the priors that "
-                    "it names, and be in the model nowhere else"
-                )
-
-
-def _blocks_by_layer(network: Network, partition: Partition) -> dict[int, list[int]]:
-    """Choose a few blocks of each layer, by the lowest layer that a block touches."""
-    layers: dict[int, list[int]] = {}
-    for number, index in enumerate(partition.indices):
-        layers.setdefault(int(network.places[index, 0].min()), []).append(number)
-    return {layer: _some(blocks) for layer, blocks in layers.items()}
-
-
-def _blocks_by_site(problem: Problem) -> dict[int, list[int]]:
-    """Choose a few blocks of each site, by the first site that a block touches."""
-    ends = torch.tensor(problem.sites.layout.sizes).cumsum(0)
-    sites: dict[int, list[int]] = {}
-    for number, index in enumerate(problem.partition.indices):
-        first = int(torch.searchsorted(ends, index.min(), right=True))
-        sites.setdefault(first, []).append(number)
-    return {site: _some(blocks) for site, blocks in sites.items()}
-
-
-def _some(blocks: Sequence[int]) -> list[int]:
-    return sorted({blocks[len(blocks) * i // BLOCKS_PER_LAYER] for i in range(BLOCKS_PER_LAYER)})
-
-
-def _disagreement(
-    engine: Engine, partition: Partition, block: int, before: Terms, after: Terms, ratio: float
-) -> _Disagreement:
-    prior = float((after.latent - before.latent).sum())
-    likelihood = float((after.observed - before.observed).sum())
-    return _Disagreement(
-        f"engine {engine.name!r} and the model disagree: for a candidate of block "
-        f"{partition.blocks[block].name!r} the model's log prior changes by {prior:.6g} and its "
-        f"log likelihood by {likelihood:.6g}, but the engine's log ratio is {ratio:.6g}, off by "
-        f"{ratio - prior - likelihood:.3g}"
-    )
+    return replace(problem, engine=engine, engine_reason=f"{why}; {PROVEN}")

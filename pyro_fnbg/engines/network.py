@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -23,7 +24,7 @@ from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import Likelihood
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
 
-__all__ = ["Network", "NetworkData", "NotFeedforward", "read_network"]
+__all__ = ["Network", "NetworkData", "NotFeedforward", "Strided", "network_of", "read_network"]
 
 
 class NetworkData(NamedTuple):
@@ -40,6 +41,25 @@ class NetworkData(NamedTuple):
     labels: Tensor
 
 
+class Strided(NamedTuple):
+    """Say where numbers with one or two indices are among the flat coordinates.
+
+    Attributes:
+        start: Coordinate of the first.
+        steps: From one to the next, by index.
+    """
+
+    start: int
+    steps: tuple[int, ...]
+
+    def coordinates(self, *shape: int) -> Tensor:
+        """Return the coordinates of all, in a shape of as many dimensions as there are steps."""
+        found = torch.tensor(self.start)
+        for length, step in zip(shape, self.steps, strict=True):
+            found = found.unsqueeze(-1) + step * torch.arange(length)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Network:
     """Describe a network that is to be sampled, and where its parameters are.
@@ -49,20 +69,22 @@ class Network:
         priors: The priors of its parameters; ``OTHER`` for a sampled observation scale.
         data: Inputs and labels of all rows.
         factor: Power of the likelihood.
-        weight_starts: Flat coordinate of each layer's first weight; they are row-major.
-        bias_starts: Flat coordinate of each layer's first bias; None without biases.
+        weights: Where each layer's weights are, by node and input.
+        biases: Where its biases are, by node; None without biases.
         scale_coordinate: Flat coordinate of the sampled observation scale, if it is sampled.
         scale_prior: Its prior, over positive numbers.
+        prior_scales: By site, the site that holds the scale or the variance of its prior.
     """
 
     architecture: Architecture
     priors: ParameterPriors
     data: NetworkData
     factor: float
-    weight_starts: tuple[int, ...]
-    bias_starts: tuple[int | None, ...]
+    weights: tuple[Strided, ...]
+    biases: tuple[Strided | None, ...]
     scale_coordinate: int | None
     scale_prior: Distribution | None
+    prior_scales: Mapping[str, str]
 
     @property
     def activations(self) -> tuple[str, ...]:
@@ -76,6 +98,20 @@ class Network:
         is_one = bool((layers == layer).all() and (nodes == node).all())
         return layer, node if is_one and layer <= self.architecture.num_layers else None
 
+    @property
+    def nodes(self) -> tuple[tuple[str, Tensor], ...]:
+        """Name of each layer, and flat coordinates of its nodes, each its weights and its bias."""
+        sizes = pairwise(self.architecture.widths)
+        found = []
+        for weights, biases, (fan_in, fan_out) in zip(
+            self.weights, self.biases, sizes, strict=True
+        ):
+            own = weights.coordinates(fan_out, fan_in)
+            if biases is not None:
+                own = torch.cat([own, biases.coordinates(fan_out).unsqueeze(-1)], -1)
+            found.append(own)
+        return tuple(zip(self.architecture.layers, found, strict=True))
+
     @cached_property
     def places(self) -> Tensor:
         """Layer, node and input of each flat coordinate, shape ``(num_params, 3)``.
@@ -86,14 +122,13 @@ class Network:
         places = torch.tensor([self.architecture.num_layers + 2, 0, -1])
         places = places.repeat(len(self.priors.locs), 1)
         for layer, (fan_in, fan_out) in enumerate(pairwise(self.architecture.widths), 1):
-            weight, bias = self.weight_starts[layer - 1], self.bias_starts[layer - 1]
-            at = places[weight : weight + fan_in * fan_out].view(fan_out, fan_in, 3)
-            at[..., 0] = layer
-            at[..., 1] = torch.arange(fan_out).unsqueeze(-1)
-            at[..., 2] = torch.arange(fan_in)
-            if bias is not None:
-                places[bias : bias + fan_out, 0] = layer
-                places[bias : bias + fan_out, 1] = torch.arange(fan_out)
+            nodes, inputs = torch.arange(fan_out), torch.arange(fan_in)
+            own = [torch.full((fan_out, fan_in), layer), nodes.unsqueeze(-1), inputs]
+            weights = self.weights[layer - 1].coordinates(fan_out, fan_in)
+            places[weights] = torch.stack(torch.broadcast_tensors(*own), -1)
+            if (bias := self.biases[layer - 1]) is not None:
+                places[bias.coordinates(fan_out), 0] = layer
+                places[bias.coordinates(fan_out), 1] = nodes
         if self.scale_coordinate is not None:
             places[self.scale_coordinate] = torch.tensor([self.architecture.num_layers + 1, 0, -1])
         return places
@@ -122,34 +157,72 @@ def read_network(bound: BoundModel, sites: ModelSites, plan: BatchPlan) -> Netwo
     architecture.check_inputs(net.inputs, layout.dtype, layout.sites[0].device)
     scale_site = architecture.likelihood.scale_site
     scales = stated_scales(bound, layout)
-    if scale_site in scales.values():
-        raise NotFeedforward(f"site {scale_site!r} holds the scale of observations and of priors")
     known = {*architecture.parameter_shapes, *scales.values(), scale_site}
     others = sorted(set(shapes) - known)
     if others:
         raise NotFeedforward(f"latent sites {others} are no weights or biases of its layers")
+    offsets = layout.offsets()
+    weights = tuple(
+        Strided(offsets[f"{layer}.weight"], (fan_in, 1))
+        for layer, fan_in in zip(net.layers, architecture.widths[:-1], strict=True)
+    )
+    biases = tuple(
+        Strided(offsets[f"{layer}.bias"], (1,)) if f"{layer}.bias" in offsets else None
+        for layer in net.layers
+    )
+    where = bound, sites, plan
+    return network_of(*where, architecture, net.inputs, weights, biases, scales)
+
+
+def network_of(
+    bound: BoundModel,
+    sites: ModelSites,
+    plan: BatchPlan,
+    architecture: Architecture,
+    inputs: Tensor,
+    weights: tuple[Strided, ...],
+    biases: tuple[Strided | None, ...],
+    scales: Mapping[str, str],
+) -> Network:
+    """Add to an architecture the priors and labels of a model's sites, which it has all.
+
+    Args:
+        bound: The model.
+        sites: What set-up found in it.
+        plan: The batches.
+        architecture: What it computes.
+        inputs: Inputs of all rows.
+        weights: Where each layer's weights are.
+        biases: Where its biases are.
+        scales: By site, the site that holds the scale or the variance of its prior.
+
+    Raises:
+        NotFeedforward: If priors or observations are such as the fast engines do not know.
+        ValueError: If there are not as many labels as rows.
+    """
+    layout, scale_site = sites.layout, architecture.likelihood.scale_site
+    if scale_site in scales.values():
+        raise NotFeedforward(f"site {scale_site!r} holds the scale of observations and of priors")
     messages, again = sample_sites(bound), sample_sites(bound)
     priors, reasons = parameter_priors(layout, messages, again, scales)
-    for name in [*architecture.parameter_shapes, *scales.values()]:
-        if name in reasons:
-            raise NotFeedforward(str(reasons[name])) from reasons[name]
+    for name, reason in reasons.items():
+        if name != scale_site:
+            raise NotFeedforward(str(reason)) from reason
     name = _observed_site(messages, sites, plan)
     plate = sites.plates.get(plan.plate or "")
     labels = messages[name]["value"]
     if plate is not None and plate.is_subsampled:
         labels = observed_values(bound, sites.plates)[name]
-    offsets = layout.offsets()
     return Network(
         architecture,
         priors,
-        NetworkData(
-            net.inputs.detach(), _labels(net.inputs, architecture.likelihood, name, labels, plan)
-        ),
+        NetworkData(inputs.detach(), _labels(inputs, architecture.likelihood, name, labels, plan)),
         factor=plan.factor,
-        weight_starts=tuple(offsets[f"{layer}.weight"] for layer in net.layers),
-        bias_starts=tuple(offsets.get(f"{layer}.bias") for layer in net.layers),
-        scale_coordinate=offsets[scale_site] if scale_site else None,
+        weights=weights,
+        biases=biases,
+        scale_coordinate=layout.offsets()[scale_site] if scale_site else None,
         scale_prior=_scale_prior(messages[scale_site], again[scale_site]) if scale_site else None,
+        prior_scales=scales,
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.distributions import Normal, biject_to
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from pyro_fnbg.engines.network import Network
+from pyro_fnbg.engines.network import Network, Strided
 from pyro_fnbg.engines.prior_terms import PriorTerms
 from pyro_fnbg.networks.counts import poisson_log_probs
 from pyro_fnbg.networks.statement import ACTIVATIONS
@@ -71,19 +73,18 @@ class NetworkDensity:
         """
         for layer in range(len(pre) + 1, self._architecture.num_layers + 1):
             fed = self.activations[layer - 2](pre[-1]) if pre else inputs
-            weight, start = self.weight(position, layer), self._network.bias_starts[layer - 1]
-            if start is None:
+            weight, biases = self.weight(position, layer), self._network.biases[layer - 1]
+            if biases is None:
                 pre += (weight @ fed,)
             else:
-                bias = position[:, start : start + weight.shape[1], None]
+                bias = _view(position, biases, weight.shape[1:2]).unsqueeze(-1)
                 pre += (torch.baddbmm(bias, weight, fed),)
         return pre
 
     def weight(self, position: Tensor, layer: int) -> Tensor:
         """View a layer's weights, shape ``(C, nodes, nodes below)``."""
         fan_in, fan_out = self._architecture.widths[layer - 1 : layer + 1]
-        start = self._network.weight_starts[layer - 1]
-        return position[:, start : start + fan_in * fan_out].view(-1, fan_out, fan_in)
+        return _view(position, self._network.weights[layer - 1], (fan_out, fan_in))
 
     def log_lik(self, position: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
         """Score each row, as the distributions of the models do."""
@@ -120,3 +121,11 @@ class NetworkDensity:
         jacobian = self._bijection.log_abs_det_jacobian(position[..., at], scale)
         term: Tensor = prior.log_prob(scale).double() + jacobian.double()
         return torch.select_scatter(terms, term, -1, at)
+
+
+def _view(position: Tensor, place: Strided, shape: Sequence[int]) -> Tensor:
+    """View a part of each position, ``(C, num_params)``, in a shape."""
+    chain, entry = position.stride()
+    strides = [chain, *(entry * step for step in place.steps)]
+    start = position.storage_offset() + entry * place.start
+    return position.as_strided([len(position), *shape], strides, start)

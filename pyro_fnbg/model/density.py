@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyro
 import torch
@@ -26,7 +26,27 @@ from pyro_fnbg.model.supports import (
     without_checks,
 )
 
-__all__ = ["ModelDensity"]
+__all__ = ["ModelDensity", "ScoredRun", "ScoredSite"]
+
+
+class ScoredSite(NamedTuple):
+    """Hold a site in one run of the model."""
+
+    distribution: Any
+    value: Tensor
+    is_observed: bool
+
+
+class ScoredRun(NamedTuple):
+    """Hold what one run of the model computed.
+
+    Attributes:
+        terms: Every site's log density, unsummed, and the log Jacobians.
+        sites: The sites that count.
+    """
+
+    terms: dict[str, Tensor]
+    sites: dict[str, ScoredSite]
 
 
 class _Scorer(Messenger):
@@ -49,6 +69,7 @@ class _Scorer(Messenger):
         self._correction = plan.factor * plan.batch_size / plan.num_rows
         self.unseen = set(values)
         self.log_probs: dict[str, Tensor] = {}
+        self.sites: dict[str, ScoredSite] = {}
 
     def _pyro_sample(self, message: Any) -> None:
         name = message["name"]
@@ -75,6 +96,7 @@ class _Scorer(Messenger):
             frame.name == self._plate for frame in message["cond_indep_stack"]
         ):
             scale = scale * self._correction
+        self.sites[name] = ScoredSite(message["fn"], message["value"], message["is_observed"])
         known, has_moved = self._supports.get(name), False
         if known is not None and message["is_observed"]:
             has_moved = not known.is_that_of(message["fn"])
@@ -190,6 +212,10 @@ class ModelDensity:
 
     def terms_of(self, values: dict[str, Tensor], rows: Tensor | None) -> dict[str, Tensor]:
         """Do what ``terms`` does, from the unconstrained values of all sites."""
+        return self.run(values, rows).terms
+
+    def run(self, values: dict[str, Tensor], rows: Tensor | None) -> ScoredRun:
+        """Do what ``terms_of`` does, and return the sites' distributions, too."""
         values, jacobians = dict(values), {}
         for name, bijection in self._constrain.items():
             unconstrained = values[name]
@@ -208,7 +234,7 @@ class ModelDensity:
             )
         terms = scorer.log_probs | jacobians
         self._check_structure(terms)
-        return terms
+        return ScoredRun(terms, scorer.sites)
 
     def _check_structure(self, terms: dict[str, Tensor]) -> None:
         """Compare the scored sites and shapes with those of the first evaluation."""

@@ -10,7 +10,8 @@ from pyro.nn import PyroModule, PyroSample
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.engines import choice
 from pyro_fnbg.engines.captured.engine import CapturedEngine
-from pyro_fnbg.engines.choice import FAST, _blocks_by_layer
+from pyro_fnbg.engines.choice import FAST
+from pyro_fnbg.engines.comparison import blocks_by_layer
 from pyro_fnbg.engines.network import read_network
 from support.engines import start
 
@@ -547,4 +548,4 @@ def test_a_layer_of_few_blocks_is_compared_once_a_try(data):
     model = BayesianMLP([3, 2, 2])
     problem = start("fused", model, *data, blocks="layer").problem
     network = read_network(problem.bound, problem.sites, problem.plan)
-    assert _blocks_by_layer(network, problem.partition) == {1: [0], 2: [1]}
+    assert blocks_by_layer(network, problem.partition) == {1: [0], 2: [1]}

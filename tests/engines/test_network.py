@@ -10,7 +10,7 @@ import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
 from pyro_fnbg.core.priors import Family
-from pyro_fnbg.engines.network import NotFeedforward, read_network
+from pyro_fnbg.engines.network import NotFeedforward, Strided, read_network
 from pyro_fnbg.engines.prior_terms import PriorTerms
 from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import Likelihood
@@ -89,7 +89,8 @@ def test_classes():
     assert (net.architecture.widths, net.architecture.num_layers) == ((3, 4, 2), 2)
     assert (net.activations, net.factor) == (("relu",), 3.0)
     assert net.architecture.likelihood == Likelihood("categorical", 2)
-    assert (net.weight_starts, net.bias_starts) == ((0, 16), (12, 24))
+    assert net.weights == (Strided(0, (3, 1)), Strided(16, (4, 1)))
+    assert net.biases == (Strided(12, (1,)), Strided(24, (1,)))
     assert net.data.inputs.data_ptr() == x.data_ptr()
     assert torch.equal(net.data.labels, Y)
     assert net.priors.locs.dtype == net.priors.scales.dtype == torch.float64
@@ -206,7 +207,8 @@ def test_layers_without_biases():
     shapes = {name: shape for name, shape in Small.shapes.items() if name != "a.bias"}
     net, _ = read(Small(shapes=shapes))
     assert net.architecture.has_bias == (False, True)
-    assert (net.weight_starts, net.bias_starts) == ((0, 6), (None, 8))
+    assert net.weights == (Strided(0, (3, 1)), Strided(6, (2, 1)))
+    assert net.biases == (None, Strided(8, (1,)))
     assert net.places[-1].tolist() == [2, 0, -1]
 
 
@@ -218,7 +220,8 @@ def test_sites_in_another_order_than_the_layers():
     )
     net, _ = read(model)
     assert net.architecture.widths == (3, 2, 1)
-    assert (net.weight_starts, net.bias_starts) == ((1, 7), (9, 0))
+    assert net.weights == (Strided(1, (3, 1)), Strided(7, (2, 1)))
+    assert net.biases == (Strided(9, (1,)), Strided(0, (1,)))
     assert net.priors.scales.tolist() == [1.0] + [2.0] * 6 + [3.0] * 2 + [4.0] * 2
     assert net.places[:, 0].tolist() == [2] + [1] * 6 + [2] * 2 + [1] * 2
 

@@ -447,7 +447,7 @@ _GENERAL = [
     Fault(
         name="conditionals-not-compared",
         module="pyro_fnbg.engines.choice",
-        old="    _check_conditionals(problem, at)\n",
+        old="    check_conditionals(problem, at)\n",
         new="",
         killed_by="tests/model/test_priors.py::"
         "test_a_variance_that_the_likelihood_sees_is_not_drawn_from_its_prior_alone[trace]",
@@ -1330,7 +1330,7 @@ _IN_LIKELIHOODS = [
     ),
     Fault(
         "rounding-of-parameters-not-allowed-for",
-        "pyro_fnbg.engines.choice",
+        "pyro_fnbg.engines.comparison",
         "allowed += ROUNDINGS * sum(",
         "allowed += 0 * sum(",
         "tests/engines/test_choice.py::"

@@ -7,7 +7,7 @@ the log density of every site. What depends on neither is computed once and kept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -20,12 +20,27 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from pyro_fnbg.core.checks import checks_done
 from pyro_fnbg.engines.captured.direct import without_copies
 from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.model.supports import without_events
 
-__all__ = ["Captured", "NotCaptured", "capture"]
+__all__ = ["Captured", "CapturedSite", "NotCaptured", "ancestors", "capture"]
 
 
 class NotCaptured(ValueError):
     """Say why a model cannot be written down, though nothing is wrong with it."""
+
+
+class CapturedSite(NamedTuple):
+    """Describe a site of the model.
+
+    Attributes:
+        kind: Type of its distribution, without events.
+        parameters: The distribution's parameters, by name.
+        shape: Shape of the site's value.
+    """
+
+    kind: type
+    parameters: dict[str, fx.Node]
+    shape: tuple[int, ...]
 
 
 class Captured(NamedTuple):
@@ -34,12 +49,17 @@ class Captured(NamedTuple):
     Attributes:
         graph: Its operations. Placeholders are the unconstrained values of all latent sites in the
             layout's order, each in its site's shape, and then the rows of the batch, if there are
-            batches; the output is the list of all terms, each flat and in double precision.
-        terms: Names of the terms: sites, and log Jacobians.
+            batches.
+        terms: The terms of the log density, sites and log Jacobians, by name: each flat and in
+            double precision.
+        latent: The latent sites, by name.
+        observed: The observed sites, by name.
     """
 
     graph: fx.GraphModule
-    terms: tuple[str, ...]
+    terms: dict[str, fx.Node]
+    latent: dict[str, CapturedSite]
+    observed: dict[str, CapturedSite]
 
 
 def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Captured:
@@ -54,7 +74,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
         NotCaptured: If the model decides by values, draws numbers, computes as many numbers as
             values say, or does what torch cannot trace.
     """
-    layout, names = density.layout, list[str]()
+    layout, found = density.layout, list[_Found]()
     if not layout.is_uniform:
         raise NotCaptured("its latent sites have several dtypes")
     shapes = [site.shape for site in layout.sites]
@@ -62,17 +82,23 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
         value.reshape(s) for value, s in zip(position.split(layout.sizes), shapes, strict=True)
     ]
 
-    def terms(*given: Tensor) -> list[Tensor]:
+    def computed(*given: Tensor) -> list[Tensor]:
         sites = {site.name: v.clone() for site, v in zip(layout.sites, given, strict=False)}
-        batch = None if rows is None else given[-1]
-        found = density.terms_of(sites, batch)
-        names[:] = found
-        return [term.reshape(-1).double() for term in found.values()]
+        run = density.run(sites, None if rows is None else given[-1])
+        numbers = [term.reshape(-1).double() for term in run.terms.values()]
+        sites_found = dict[str, _FoundSite]()
+        for name, site in run.sites.items():
+            kind, parameters = _parameters(site.distribution)
+            shape = tuple(site.value.shape)
+            sites_found[name] = _FoundSite(kind, list(parameters), shape, site.is_observed)
+            numbers += parameters.values()
+        found[:] = [_Found(list(run.terms), sites_found)]
+        return numbers
 
     given = values if rows is None else [*values, rows]
     with torch.no_grad(), checks_done(), _without_validation(), _without_numpy():
         try:
-            graph = _traced(terms, given)
+            graph = _traced(computed, given)
             if any(map(_writes, graph.graph.nodes)):
                 # Some operations, such as a GRU, are taken apart by the first trace only, and
                 # write in place inside
@@ -82,11 +108,55 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     random = [node for node in graph.graph.nodes if _is_random(node)]
     if random:
         raise NotCaptured(f"it draws numbers by {random[0].target}")
-    folded = _folded(graph)
-    varying = [node for node in folded.graph.nodes if _is_of_varying_size(node)]
+    graph = _folded(graph)
+    varying = [node for node in graph.graph.nodes if _is_of_varying_size(node)]
     if varying:
         raise NotCaptured(f"how many numbers it computes depends on values: {varying[0].target}")
-    return Captured(folded, tuple(names))
+    (named,) = found
+    outputs = iter(cast("Any", next(iter(reversed(graph.graph.nodes))).args[0]))
+    terms = {name: next(outputs) for name in named.terms}
+    sites = {
+        name: CapturedSite(one.kind, {key: next(outputs) for key in one.parameters}, one.shape)
+        for name, one in named.sites.items()
+    }
+    observed = {name for name, one in named.sites.items() if one.is_observed}
+    return Captured(
+        graph,
+        terms,
+        {name: site for name, site in sites.items() if name not in observed},
+        {name: site for name, site in sites.items() if name in observed},
+    )
+
+
+def ancestors(graph: fx.GraphModule, of: Iterable[fx.Node]) -> list[fx.Node]:
+    """Return some nodes and all that they are computed from, in the order of computation."""
+    needed = set(of)
+    for node in reversed(graph.graph.nodes):
+        if node in needed:
+            needed.update(node.all_input_nodes)
+    return [node for node in graph.graph.nodes if node in needed]
+
+
+class _Found(NamedTuple):
+    """Name what a run computes, in the order of its outputs."""
+
+    terms: list[str]
+    sites: dict[str, _FoundSite]
+
+
+class _FoundSite(NamedTuple):
+    """Describe a site, without the values of its parameters."""
+
+    kind: type
+    parameters: list[str]
+    shape: tuple[int, ...]
+    is_observed: bool
+
+
+def _parameters(distribution: Any) -> tuple[type, dict[str, Tensor]]:
+    """Return a distribution's type and parameters: those that it was given, or has made of them."""
+    base = without_events(distribution)
+    return type(base), {key: one for key, one in vars(base).items() if isinstance(one, Tensor)}
 
 
 def _traced(function: Callable[..., Any], given: Sequence[Tensor]) -> fx.GraphModule:

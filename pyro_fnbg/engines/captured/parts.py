@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, fx
 
-from pyro_fnbg.engines.captured.capture import Captured
+from pyro_fnbg.engines.captured.capture import Captured, ancestors
 from pyro_fnbg.engines.captured.direct import call_directly
 
 __all__ = ["Part", "Parts", "values_of"]
@@ -54,19 +54,19 @@ class Parts:
     def __init__(
         self, captured: Captured, num_sites: int, groups: Iterable[frozenset[int]]
     ) -> None:
-        self._module, nodes = captured.graph, list(captured.graph.graph.nodes)
-        self._inputs = [node for node in nodes if node.op == "placeholder"]
+        self._module, terms = captured.graph, list(captured.terms.values())
+        nodes = [node for node in captured.graph.graph.nodes if node.op == "placeholder"]
+        self._inputs = list(nodes)
+        nodes += [node for node in ancestors(captured.graph, terms) if node not in nodes]
         self._site_of = {node: number for number, node in enumerate(self._inputs[:num_sites])}
-        self._output = nodes[-1]
         self._sites: dict[fx.Node, frozenset[int]] = {}
-        self._calls = [node for node in nodes if node.op not in ("placeholder", "output")]
+        self._calls = [node for node in nodes if node.op != "placeholder"]
         for node in nodes:
             own = {self._site_of[node]} if node in self._site_of else set()
             below = (self._sites[one] for one in node.all_input_nodes)
             self._sites[node] = frozenset(own).union(*below)
         every = frozenset(range(num_sites))
         distinct = [every, *dict.fromkeys(groups)]
-        terms = list(self._output.args[0])
         # A term that no site changes is a part of the log density all the same
         self._sites |= {node: every for node in terms if not self._sites[node]}
         kept = dict.fromkeys(terms)

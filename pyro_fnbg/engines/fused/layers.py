@@ -46,12 +46,13 @@ def pre_activations(
     These lie in ``source`` from row ``below`` and column ``source_start`` on; the results go to
     ``target`` from row ``first`` and column ``start`` on.
     """
-    fan_in = net.widths[layer - 1]
+    fan_in, has_bias = net.widths[layer - 1], net.biases[layer, 0] >= 0
+    first_weight, to_node, to_input = net.weights[layer]
     for k in range(net.widths[layer]):
-        bias, weight = net.biases[layer] + k, net.weights[layer] + k * fan_in
+        bias, weight = net.biases[layer, 0] + k * net.biases[layer, 1], first_weight + k * to_node
         row = target[first + k, start : start + n]
-        row[:] = position[bias] if net.biases[layer] >= 0 else position.dtype.type(0.0)
-        weights = position[weight : weight + fan_in]
+        row[:] = position[bias] if has_bias else position.dtype.type(0.0)
+        weights = position[weight : weight + (fan_in - 1) * to_input + 1 : to_input]
         add_products(weights, net.counting[:fan_in], source, below, source_start, row)
 
 
@@ -80,7 +81,8 @@ def read_inputs(net: Net, data: Data, work: Work, position: Array, rows: Array) 
             # In the first cache, and then once to where it belongs
             delta = work.scratch[:n]
             delta[:] = work.increments[bias] if bias >= 0 else position.dtype.type(0.0)
-            add_products(work.increments[c:end], net.inputs[c:end], work.input_tile, 0, 0, delta)
+            # With a step, so that the function is compiled for one kind of arrays alone
+            add_products(work.increments[c:end:1], net.inputs[c:end], work.input_tile, 0, 0, delta)
             target = work.deltas[piece - first, start : start + n]
             for r in range(n):
                 target[r] = delta[r]

@@ -66,8 +66,8 @@ class Net(NamedTuple):
 
     widths: Array  # (rho + 1,)
     first_units: Array  # (rho + 1,) row of a layer's first node in the arrays of all nodes
-    weights: Array  # (rho + 1,) flat coordinate of a layer's first weight
-    biases: Array  # (rho + 1,) that of its first bias, or -1
+    weights: Array  # (rho + 1, 3) a layer's first flat coordinate, steps to next node and input
+    biases: Array  # (rho + 1, 2) first or -1, step to the next node
     activations: Array  # (rho + 1,) codes
     head: Head
     factor: float
@@ -198,8 +198,10 @@ def make_net(network: Network, partition: Partition) -> Net:
     return Net(
         widths=np.array(widths),
         first_units=np.cumsum([0, 0, *widths[1:-1]]),
-        weights=np.array([0, *network.weight_starts]),
-        biases=np.array([-1, *(-1 if b is None else b for b in network.bias_starts)]),
+        weights=np.array([(0, 0, 0), *((w.start, *w.steps) for w in network.weights)]),
+        biases=np.array(
+            [(-1, 0), *((-1, 0) if b is None else (b.start, *b.steps) for b in network.biases)]
+        ),
         activations=np.array(
             [0, *(list(ACTIVATIONS).index(name) for name in network.activations), 4]
         ),

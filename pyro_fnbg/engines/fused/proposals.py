@@ -58,7 +58,7 @@ def propose_node(net: Net, data: Data, work: Work, position: Array, rows: Array,
             constant = work.increments[end]
         for r in range(num_rows):
             work.new_pre[r] = work.pre[unit, r] + constant
-        increments, inputs = work.increments[first:end], net.inputs[first:end]
+        increments, inputs = work.increments[first:end:1], net.inputs[first:end]
         add_products(increments, inputs, work.act, below, 0, work.new_pre)
     if is_output:
         for start in range(0, num_rows, TILE):
@@ -74,9 +74,11 @@ def propose_node(net: Net, data: Data, work: Work, position: Array, rows: Array,
     if work.state[LEAST] != layer:
         _find_least(net, work, layer + 1)
         work.state[LEAST] = layer
+    first_weight, to_node, to_input = net.weights[layer + 1]
+    first_weight += node * to_input
     largest = position.dtype.type(0.0)
     for k in range(net.widths[layer + 1]):
-        weight = abs(position[net.weights[layer + 1] + k * net.widths[layer] + node])
+        weight = abs(position[first_weight + k * to_node])
         largest = largest if weight <= largest else weight
     act, count = work.act[unit], 0
     for r in range(num_rows):
@@ -89,7 +91,7 @@ def propose_node(net: Net, data: Data, work: Work, position: Array, rows: Array,
         for r in range(n):
             work.scratch[r] = work.new_act[moved[r]] - act[moved[r]]
         for k in range(net.widths[layer + 1]):
-            weight = position[net.weights[layer + 1] + k * net.widths[layer] + node]
+            weight = position[first_weight + k * to_node]
             old, new, tile = (
                 work.pre[above + k],
                 work.next_pre[k, start : start + n],

@@ -1,0 +1,87 @@
+"""What is known of how a model computes its log density: a network, or operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.engines.captured.capture import Captured, NotCaptured, capture
+from pyro_fnbg.engines.captured.recognition import recognise
+from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
+from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.density import ModelDensity
+from pyro_fnbg.model.priors import stated_scales
+from pyro_fnbg.model.sites import ModelSites
+
+__all__ = ["Structure"]
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Find out what a model computes, each thing when it is first asked for.
+
+    Nothing of it is taken on trust: engines made from it are compared with the model.
+
+    Args:
+        bound: The model.
+        sites: What set-up found in it.
+        plan: The batches.
+        density: Its log density.
+        position: Where it is run meanwhile.
+        rows: A batch to run it on; None for all rows.
+    """
+
+    bound: BoundModel
+    sites: ModelSites
+    plan: BatchPlan
+    density: ModelDensity
+    position: Tensor
+    rows: Tensor | None
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether the model itself says which network it is."""
+        return getattr(self.bound.model, "feedforward", None) is not None
+
+    @cached_property
+    def network(self) -> Network | NotFeedforward:
+        """The feedforward network that the model states or shows, or why there is none."""
+        try:
+            if self.is_stated:
+                return read_network(self.bound, self.sites, self.plan)
+            if isinstance(self.captured, NotCaptured):
+                return NotFeedforward(str(self.captured))
+            return recognise(self.captured, self.bound, self.sites, self.plan, self.rows)
+        except NotFeedforward as reason:
+            return reason
+
+    @cached_property
+    def captured(self) -> Captured | NotCaptured:
+        """The model's operations, or why they cannot be written down."""
+        try:
+            with torch.no_grad():
+                return capture(self.density, self.position, self.rows)
+        except NotCaptured as reason:
+            return reason
+
+    @property
+    def prior_scales(self) -> Mapping[str, str]:
+        """By site, the site that holds the scale or the variance of its prior."""
+        if self.is_stated:
+            return stated_scales(self.bound, self.sites.layout)
+        return {} if isinstance(self.network, NotFeedforward) else self.network.prior_scales
+
+    @property
+    def shown_layers(self) -> tuple[tuple[str, Tensor], ...]:
+        """Name and flat coordinates, a row a node, of the layers that the model shows.
+
+        A model that states what it is names its sites by their layers.
+        """
+        if self.is_stated or isinstance(self.network, NotFeedforward):
+            return ()
+        return self.network.nodes
