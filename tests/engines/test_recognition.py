@@ -105,9 +105,7 @@ def two_scales(x, y=None):
         "variances",
         dist.InverseGamma(torch.full((3,), 2.0, dtype=torch.float64), 2.0).to_event(1),
     )
-    w = pyro.sample(
-        "w", dist.Normal(torch.zeros_like(variances), variances.sqrt().expand(4, 3)).to_event(2)
-    )
+    w = pyro.sample("w", dist.Normal(0.0, variances.sqrt().expand(4, 3)).to_event(2))
     v = pyro.sample("v", dist.Normal(0.0, spread.expand(4)).to_event(1))
     with pyro.plate("data", len(x)) as rows:
         mean = torch.tanh(x[rows] @ w.T) @ v
