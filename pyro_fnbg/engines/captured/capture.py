@@ -7,7 +7,7 @@ the log density of every site. What depends on neither is computed once and kept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +22,7 @@ from pyro_fnbg.engines.captured.direct import without_copies
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.supports import without_events
 
-__all__ = ["Captured", "CapturedSite", "NotCaptured", "ancestors", "capture"]
+__all__ = ["Captured", "CapturedSite", "NotCaptured", "ancestors", "capture", "for_chains"]
 
 
 class NotCaptured(ValueError):
@@ -126,6 +126,32 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
         {name: site for name, site in sites.items() if name not in observed},
         {name: site for name, site in sites.items() if name in observed},
     )
+
+
+def for_chains(captured: Captured, values: Mapping[str, Tensor], rows: Tensor | None) -> Captured:
+    """Write down the terms of several chains together, each value with a dimension for chains.
+
+    Args:
+        captured: The computation of one.
+        values: Unconstrained values of all latent sites in the layout's order, one a chain.
+        rows: Batches of the chains, shape ``(chains, batch size)``; None for all rows.
+
+    Raises:
+        NotCaptured: If torch cannot give an operation a dimension more.
+    """
+    graph, count = captured.graph, len(captured.terms)
+
+    def terms(*given: Tensor) -> list[Tensor]:
+        found: list[Tensor] = graph(*given)[:count]
+        return found
+
+    given = [*values.values(), *([] if rows is None else [rows])]
+    try:
+        together = _folded(_traced(torch.func.vmap(terms), given))
+    except Exception as error:
+        raise NotCaptured(f"several chains at once: {_first_line(error)}") from error
+    outputs = cast("Any", next(iter(reversed(together.graph.nodes))).args[0])
+    return Captured(together, dict(zip(captured.terms, outputs, strict=True)), {}, {})
 
 
 def ancestors(graph: fx.GraphModule, of: Iterable[fx.Node]) -> list[fx.Node]:

@@ -22,7 +22,7 @@ def call_directly(node: fx.Node) -> None:
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
         return
     name = node.target._schema.name.removeprefix("aten::")
-    if name == "_to_copy":
+    if name == "_to_copy" and node.kwargs.keys() <= {"dtype", "device", "memory_format"}:
         node.op, node.target = "call_method", "to"
     elif isinstance(function := getattr(torch, name, None), BuiltinFunctionType):
         node.target = function

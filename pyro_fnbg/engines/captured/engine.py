@@ -6,6 +6,7 @@ What other sites lead to is kept from the sweep's start, or from the last block 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -16,11 +17,11 @@ from torch import Tensor
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.checks import checks_done
 from pyro_fnbg.core.layout import Layout
-from pyro_fnbg.core.moves.base import Move, MoveState
+from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
-from pyro_fnbg.engines.captured.capture import Captured
+from pyro_fnbg.engines.captured.capture import Captured, NotCaptured, for_chains
 from pyro_fnbg.engines.captured.parts import Part, Parts, values_of
 from pyro_fnbg.model.impossible import is_impossible
 
@@ -40,6 +41,13 @@ class CapturedState(NamedTuple):
     kept: tuple[Tensor, ...]
 
 
+# First and last flat coordinate of a site, and its shape
+_Site = tuple[int, int, tuple[int, ...]]
+
+# Numbers kept of a chain up to which several chains step together
+SIZE_TOGETHER = 20_000
+
+
 class _Block(NamedTuple):
     """Hold what a block's step needs.
 
@@ -51,13 +59,14 @@ class _Block(NamedTuple):
 
     coordinates: Tensor
     part: Part
-    sites: tuple[tuple[int, int, tuple[int, ...]], ...]
+    sites: tuple[_Site, ...]
 
 
 class CapturedEngine(Engine):
-    """Sweep over the blocks of any model that could be captured, one chain after the other.
+    """Sweep over the blocks of any model that could be captured.
 
-    Runs every move.
+    Runs every move. Chains take each step together while what is kept of one is small, and else go
+    one after the other; in double precision both take the same decisions, up to rounding.
 
     Args:
         captured: The model's computation.
@@ -68,31 +77,16 @@ class CapturedEngine(Engine):
 
     name = "captured"
     is_compiled = False
-    joins_chains = False
+    joins_chains = True
 
     def __init__(
         self, captured: Captured, layout: Layout, partition: Partition, moves: JointMoves
     ) -> None:
-        self._moves, self._device = moves, layout.sites[0].device
-        ends = torch.tensor(layout.sizes).cumsum(0)
-        groups = [
-            frozenset(torch.searchsorted(ends, index, right=True).tolist())
-            for index in partition.indices
-        ]
-        self._parts = Parts(captured, len(layout.sites), groups)
-        places = [
-            (int(end) - site.size, int(end), site.shape)
-            for site, end in zip(layout.sites, ends, strict=True)
-        ]
-        self._all_sites = tuple(places)
-        self._blocks = [
-            _Block(
-                index.to(self._device),
-                self._parts.of_group[group],
-                tuple(places[site] for site in sorted(group)),
-            )
-            for index, group in zip(partition.indices, groups, strict=True)
-        ]
+        self._moves, self._layout, self._partition = moves, layout, partition
+        self._captured = captured
+        self._alone = _Chains(captured, None, layout, partition, moves)
+        # By the number of chains; None where these cannot step together
+        self._together: dict[int, _Chains | None] = {}
 
     @staticmethod
     def knows(move: Move) -> bool:
@@ -102,60 +96,124 @@ class CapturedEngine(Engine):
     @checks_done()
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""
+        num_chains = len(inputs.positions)
         with torch.no_grad(), pyro.validation_enabled(False):
-            chains = [
-                self._chain(
-                    inputs.positions[chain],
-                    None if inputs.rows is None else inputs.rows[chain],
-                    inputs.z[chain],
-                    inputs.log_u[chain],
-                    at(inputs.adaptation, chain),
-                    inputs.gains,
-                )
-                for chain in range(len(inputs.positions))
-            ]
+            if num_chains > 1 and (together := self._for_chains(inputs)) is not None:
+                return together.run(inputs)
+            found = [self._alone.run(_of_chain(inputs, chain)) for chain in range(num_chains)]
         return Record(
-            positions=torch.stack([chain.positions for chain in chains]),
-            log_ratios=torch.stack([chain.log_ratios for chain in chains]),
-            accepted=torch.stack([chain.accepted for chain in chains]),
-            log_densities=torch.stack([chain.log_densities for chain in chains]),
-            adaptation=stacked([chain.adaptation for chain in chains]),
+            positions=torch.stack([chain.positions for chain in found]),
+            log_ratios=torch.stack([chain.log_ratios for chain in found]),
+            accepted=torch.stack([chain.accepted for chain in found]),
+            log_densities=torch.stack([chain.log_densities for chain in found]),
+            adaptation=stacked([chain.adaptation for chain in found]),
         )
 
-    def _chain(
+    def _for_chains(self, inputs: SweepInputs) -> _Chains | None:
+        """Return what runs as many chains together; None where one of them is too large."""
+        num_chains = len(inputs.positions)
+        if num_chains not in self._together:
+            self._together[num_chains] = None
+            if self._alone.size(_of_chain(inputs, 0)) <= SIZE_TOGETHER:
+                values = self._layout.split(inputs.positions)
+                rows = None if inputs.rows is None else inputs.rows[:, 0]
+                # Not every operation can be given a dimension more
+                with suppress(NotCaptured):
+                    captured = for_chains(self._captured, values, rows)
+                    place = self._layout, self._partition, self._moves
+                    self._together[num_chains] = _Chains(captured, num_chains, *place)
+        return self._together[num_chains]
+
+
+def _of_chain(inputs: SweepInputs, chain: int) -> SweepInputs:
+    """Take one chain, without the dimension for chains."""
+    return SweepInputs(
+        inputs.positions[chain],
+        None if inputs.rows is None else inputs.rows[chain],
+        inputs.z[chain],
+        inputs.log_u[chain],
+        at(inputs.adaptation, chain),
+        inputs.gains,
+    )
+
+
+class _Chains:
+    """Sweep over the blocks of one chain, or of a number of chains together.
+
+    Args:
+        captured: The computation, for that number.
+        num_chains: The number; None for one chain without a dimension for chains.
+        layout: The latent sites.
+        partition: The blocks.
+        moves: The move of each block.
+    """
+
+    def __init__(
         self,
-        position: Tensor,
-        rows: Tensor | None,
-        z: Tensor,
-        log_u: Tensor,
-        adaptation: tuple[MoveState, ...],
-        gains: Tensor | None,
-    ) -> Record:
-        """Run sweeps of one chain; nothing has the leading dimension here."""
-        found, learnt = list[tuple[Tensor, ...]](), [adaptation]
+        captured: Captured,
+        num_chains: int | None,
+        layout: Layout,
+        partition: Partition,
+        moves: JointMoves,
+    ) -> None:
+        self._moves, self._device = moves, layout.sites[0].device
+        self._front = () if num_chains is None else (num_chains,)
+        ends = torch.tensor(layout.sizes).cumsum(0)
+        groups = [
+            frozenset(torch.searchsorted(ends, index, right=True).tolist())
+            for index in partition.indices
+        ]
+        self._parts = Parts(captured, len(layout.sites), groups)
+        self._all_sites = tuple(
+            (int(end) - site.size, int(end), (*self._front, *site.shape))
+            for site, end in zip(layout.sites, ends, strict=True)
+        )
+        self._blocks = [
+            _Block(
+                index.to(self._device),
+                self._parts.of_group[group],
+                tuple(self._all_sites[site] for site in sorted(group)),
+            )
+            for index, group in zip(partition.indices, groups, strict=True)
+        ]
+
+    def size(self, inputs: SweepInputs) -> int:
+        """Count the numbers that are kept."""
+        rows = None if inputs.rows is None else inputs.rows[..., 0, :]
+        state = self._evaluate(self._batch(rows), inputs.positions)
+        return sum(value.numel() for value in state.kept)
+
+    def run(self, inputs: SweepInputs) -> Record:
+        """Run sweeps; where there is one chain, nothing has the leading dimension."""
+        position, found, learnt = inputs.positions, list[tuple[Tensor, ...]](), [inputs.adaptation]
         state: CapturedState | None = None
-        for number in range(len(z)):
-            known = self._moves.displace(learnt[-1], position.cpu(), z[number]).to(self._device)
-            batch = () if rows is None else self._batch(rows[number])
+        dim = len(self._front)
+        for number in range(inputs.z.shape[dim]):
+            rows = None if inputs.rows is None else inputs.rows.select(dim, number)
+            z, log_u = inputs.z.select(dim, number), inputs.log_u.select(dim, number)
+            known = self._moves.displace(learnt[-1], position.cpu(), z).to(self._device)
+            batch = self._batch(rows)
             evaluate = partial(self._evaluate, batch)
             if state is not None and rows is None:
                 # On the same rows all that is kept still holds, and bit for bit: nothing in it adds
                 # up over blocks
                 evaluate = partial(_still, state)
             propose = partial(self._propose, batch, known.increment)
-            step = self._moves.steps(propose, known, log_u[number].to(self._device))
+            step = self._moves.steps(propose, known, log_u.to(self._device))
             state, info = sweep(position, evaluate, step, len(self._blocks))
             position = state.position
-            if gains is not None:
-                probs = accept_prob(info.log_ratios).cpu()
-                learnt.append(self._moves.adapt(learnt[-1], position.cpu(), probs, gains[number]))
-            terms = torch.cat([state.kept[number] for number in self._parts.whole.terms])
+            if inputs.gains is not None:
+                probs, gain = accept_prob(info.log_ratios).cpu(), inputs.gains[number]
+                learnt.append(self._moves.adapt(learnt[-1], position.cpu(), probs, gain))
+            terms = torch.cat([state.kept[number] for number in self._parts.whole.terms], -1)
             found.append((position, *info, tiled_sum(terms)))
-        pieces = [torch.stack(some) for some in zip(*found, strict=True)]
-        return Record(pieces[0], pieces[1], pieces[2], pieces[3], stacked(learnt[1:] or learnt))
+        pieces = [torch.stack(some, dim) for some in zip(*found, strict=True)]
+        adaptation = stacked(learnt[1:] or learnt, dim)
+        return Record(pieces[0], pieces[1], pieces[2], pieces[3], adaptation)
 
-    def _batch(self, rows: Tensor) -> tuple[Tensor, ...]:
-        values: tuple[Tensor, ...] = self._parts.of_batch(rows) if self._parts.of_batch else ()
+    def _batch(self, rows: Tensor | None) -> tuple[Tensor, ...]:
+        of_batch = self._parts.of_batch
+        values: tuple[Tensor, ...] = () if rows is None or of_batch is None else of_batch(rows)
         return values
 
     def _evaluate(self, batch: tuple[Tensor, ...], position: Tensor) -> CapturedState:
@@ -183,27 +241,44 @@ class CapturedEngine(Engine):
             kept[number] = value
         return Proposal(
             CapturedState(position, tuple(kept)),
-            torch.cat([kept[number] for number in part.terms]),
-            torch.cat([state.kept[number] for number in part.terms]),
+            torch.cat([kept[number] for number in part.terms], -1),
+            torch.cat([state.kept[number] for number in part.terms], -1),
         )
 
     def _written(
         self,
         part: Part,
-        sites: tuple[tuple[int, int, tuple[int, ...]], ...],
+        sites: tuple[_Site, ...],
         position: Tensor,
         kept: tuple[Tensor, ...],
         batch: tuple[Tensor, ...],
     ) -> tuple[Tensor, ...]:
         """Compute what a part gives; NaN where operations say that the position is impossible."""
-        values = [position[start:stop].view(shape) for start, stop, shape in sites]
-        function: Callable[..., tuple[Tensor, ...]] = part.function
+        values = [position[..., start:stop].view(shape) for start, stop, shape in sites]
+        values += values_of(part, kept, batch)
         try:
-            return function(*values, *values_of(part, kept, batch))
+            return _called(part, values)
         except Exception as error:
             if not kept or not is_impossible(error):
                 raise
+        if not self._front:
             return tuple(torch.full_like(kept[number], torch.nan) for number in part.writes)
+        # One chain of several: which one is found out by giving its values to all
+        written = [torch.full_like(kept[number], torch.nan) for number in part.writes]
+        for chain in range(*self._front):
+            own = [value[chain].expand_as(value) for value in values]
+            try:
+                for target, value in zip(written, _called(part, own), strict=True):
+                    target[chain] = value[chain]
+            except Exception as error:
+                if not is_impossible(error):
+                    raise
+        return tuple(written)
+
+
+def _called(part: Part, values: list[Tensor]) -> tuple[Tensor, ...]:
+    function: Callable[..., tuple[Tensor, ...]] = part.function
+    return function(*values)
 
 
 def _still(state: CapturedState, _: Tensor) -> CapturedState:
