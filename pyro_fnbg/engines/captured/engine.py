@@ -45,7 +45,7 @@ class CapturedState(NamedTuple):
 _Site = tuple[int, int, tuple[int, ...]]
 
 # Numbers kept of a chain up to which several chains step together
-SIZE_TOGETHER = 20_000
+SIZE_TOGETHER = 40_000
 
 
 class _Block(NamedTuple):

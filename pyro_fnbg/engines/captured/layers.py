@@ -17,15 +17,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx
 
+from pyro_fnbg.engines.captured.arrangement import (
+    PIECES,
+    VIEWS,
+    Entries,
+    Values,
+    is_unknown,
+    numbers_of,
+    viewed,
+    with_numbers,
+)
 from pyro_fnbg.engines.captured.capture import ancestors
 
 __all__ = [
     "Chain",
-    "Entries",
     "Inputs",
     "Layer",
     "NotAChain",
-    "Values",
     "read_chain",
     "read_entries",
     "value_on",
@@ -33,26 +41,6 @@ __all__ = [
 
 aten = torch.ops.aten
 
-VIEWS = {
-    aten.view.default,
-    aten._unsafe_view.default,
-    aten.reshape.default,
-    aten.t.default,
-    aten.transpose.int,
-    aten.permute.default,
-    aten.squeeze.default,
-    aten.squeeze.dim,
-    aten.squeeze.dims,
-    aten.unsqueeze.default,
-    aten.expand.default,
-    aten.select.int,
-    aten.slice.Tensor,
-    aten.clone.default,
-    aten.alias.default,
-    aten.detach.default,
-    aten.index.Tensor,
-}
-PIECES = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default}
 ACTIVATIONS = {
     aten.relu.default: "relu",
     aten.tanh.default: "tanh",
@@ -62,39 +50,6 @@ ACTIVATIONS = {
 
 class NotAChain(ValueError):
     """Say why a computation is no chain of layers, though nothing is wrong with it."""
-
-
-class Entries(NamedTuple):
-    """Stand for numbers that are entries of latent sites, or made of one each.
-
-    Attributes:
-        coordinates: Flat coordinate of each.
-        power: Which power of the exponential each is; 0 where it is the entry itself.
-    """
-
-    coordinates: Tensor
-    power: float = 0.0
-
-
-class Values(NamedTuple):
-    """Stand for values of the nodes of a layer, or what is made of them.
-
-    Attributes:
-        layer: The layer, from 1 on.
-        codes: Of each element, its row times the layer's width, plus its node.
-        has_bias: Whether the layer's biases are in them.
-        activation: The layer's activation, if it is in them.
-        form: What is made of them: "values", "above zero", "log sums" of a row's exponentials,
-            "log shares" of these sums, or "softplus".
-        added: To what is made of them.
-    """
-
-    layer: int
-    codes: Tensor
-    has_bias: bool = False
-    activation: str = ""
-    form: str = "values"
-    added: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -228,7 +183,7 @@ class _Reader:
         for node in ancestors(graph, wanted):
             if node in known:
                 continue
-            unknown = [_is_unknown(known[one]) for one in node.all_input_nodes]
+            unknown = [is_unknown(known[one]) for one in node.all_input_nodes]
             if any(unknown):
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
                 known[node] = self._read(node, args, kwargs, is_of_one=sum(unknown) == 1)
@@ -241,10 +196,10 @@ class _Reader:
         target: Any = node.target
         first = args[0]
         if target in VIEWS and is_of_one and isinstance(first, Entries | Values):
-            return _mapped(lambda numbers: target(numbers, *args[1:], **kwargs), first)
+            return viewed(lambda numbers: target(numbers, *args[1:], **kwargs), first)
         if target in PIECES and isinstance(first, Entries | Values):
-            pieces = target(_numbers(first), *args[1:], **kwargs)
-            return [_with_numbers(first, piece) for piece in pieces]
+            pieces = target(numbers_of(first), *args[1:], **kwargs)
+            return [with_numbers(first, piece) for piece in pieces]
         if target == operator.getitem:
             return first[args[1]]
         if target in (aten.mm.default, aten.mv.default, aten.bmm.default) and not kwargs:
@@ -259,7 +214,7 @@ class _Reader:
             if target == aten.sqrt.default and first.power:
                 return first._replace(power=first.power / 2)
             # A step from the real line to numbers above a bound
-            if target == aten.mul.Tensor and args[1] == 1:
+            if target == aten.mul.Tensor and isinstance(args[1], int | float) and args[1] == 1:
                 return first
         elif isinstance(first, Values):
             is_copy = target == aten._to_copy.default
@@ -352,21 +307,21 @@ class _Reader:
 
     def _product(self, nodes: Sequence[Any], left: Any, right: Any) -> Values:
         """Start a layer by a product of inputs or values with weights, on either side."""
-        is_batch, is_vector = _numbers(left).dim() == 3, _numbers(right).dim() == 1
+        is_batch, is_vector = numbers_of(left).dim() == 3, numbers_of(right).dim() == 1
 
         def as_matrix(numbers: Tensor) -> Tensor:
             if numbers.dim() == 1:
                 return numbers.unsqueeze(-1)
             return numbers.squeeze(0) if numbers.dim() == 3 else numbers
 
-        left, right = _mapped(as_matrix, left), _mapped(as_matrix, right)
-        if _numbers(left).dim() != 2:
+        left, right = viewed(as_matrix, left), viewed(as_matrix, right)
+        if numbers_of(left).dim() != 2:
             raise NotAChain("a product is of several matrices")
         if isinstance(left, Entries) and not isinstance(right, Entries):
-            below = _mapped(lambda numbers: numbers.mT, right)
+            below = viewed(lambda numbers: numbers.mT, right)
             codes = self._layer(Inputs(nodes[1], lambda x: as_matrix(x).mT), below, left).mT
         elif isinstance(right, Entries) and not isinstance(left, Entries):
-            weights = _mapped(lambda numbers: numbers.mT, right)
+            weights = viewed(lambda numbers: numbers.mT, right)
             codes = self._layer(Inputs(nodes[0], as_matrix), left, weights)
         else:
             raise NotAChain("a product is of something else than a layer and weights")
@@ -399,27 +354,3 @@ class _Reader:
         """
         if values.layer != len(self.layers) or not self.layers[-1].is_state_of(values):
             raise NotAChain("a layer's values are used in more than one place")
-
-
-def _is_unknown(value: Any) -> bool:
-    """Whether a value, or one of several, depends on a latent site."""
-    values = value if isinstance(value, list) else [value]
-    return any(isinstance(one, Entries | Values) for one in values)
-
-
-def _numbers(value: Any) -> Tensor:
-    """Return what views act on."""
-    found: Tensor = value[0] if isinstance(value, Entries) else value
-    return value.codes if isinstance(value, Values) else found
-
-
-def _with_numbers(value: Any, numbers: Tensor) -> Any:
-    """Replace what views act on."""
-    if isinstance(value, Entries):
-        return value._replace(coordinates=numbers)
-    return value._replace(codes=numbers) if isinstance(value, Values) else numbers
-
-
-def _mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """Apply a view."""
-    return _with_numbers(value, function(_numbers(value)))

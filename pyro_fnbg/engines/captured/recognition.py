@@ -16,14 +16,13 @@ from torch.distributions import Bernoulli, Categorical, Normal, StudentT
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.layout import Layout
+from pyro_fnbg.engines.captured.arrangement import Entries, Values
 from pyro_fnbg.engines.captured.capture import Captured, CapturedSite
 from pyro_fnbg.engines.captured.layers import (
     Chain,
-    Entries,
     Inputs,
     Layer,
     NotAChain,
-    Values,
     read_chain,
     read_entries,
     value_on,
