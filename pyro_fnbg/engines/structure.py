@@ -43,22 +43,38 @@ class Structure:
     position: Tensor
     rows: Tensor | None
 
-    @property
-    def is_stated(self) -> bool:
-        """Whether the model itself says which network it is."""
-        return getattr(self.bound.model, "feedforward", None) is not None
+    @cached_property
+    def stated(self) -> Network | NotFeedforward:
+        """The feedforward network that the model states, or why it cannot be taken."""
+        try:
+            return read_network(self.bound, self.sites, self.plan)
+        except NotFeedforward as reason:
+            return reason
 
     @cached_property
-    def network(self) -> Network | NotFeedforward:
-        """The feedforward network that the model states or shows, or why there is none."""
+    def shown(self) -> Network | NotFeedforward:
+        """The feedforward network that the model's operations are, or what is in the way."""
+        if isinstance(self.captured, NotCaptured):
+            return NotFeedforward(str(self.captured))
         try:
-            if self.is_stated:
-                return read_network(self.bound, self.sites, self.plan)
-            if isinstance(self.captured, NotCaptured):
-                return NotFeedforward(str(self.captured))
             return recognise(self.captured, self.bound, self.sites, self.plan, self.rows)
         except NotFeedforward as reason:
             return reason
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether the network is one that the model states."""
+        return isinstance(self.stated, Network)
+
+    @property
+    def network(self) -> Network | NotFeedforward:
+        """The feedforward network that the model states, or else shows; or why there is none."""
+        has_statement = getattr(self.bound.model, "feedforward", None) is not None
+        if isinstance(self.stated, Network) or (
+            has_statement and isinstance(self.shown, NotFeedforward)
+        ):
+            return self.stated
+        return self.shown
 
     @cached_property
     def captured(self) -> Captured | NotCaptured:
@@ -72,9 +88,9 @@ class Structure:
     @property
     def prior_scales(self) -> Mapping[str, str]:
         """By site, the site that holds the scale or the variance of its prior."""
-        if self.is_stated:
-            return stated_scales(self.bound, self.sites.layout)
-        return {} if isinstance(self.network, NotFeedforward) else self.network.prior_scales
+        if not self.is_stated and isinstance(self.shown, Network):
+            return self.shown.prior_scales
+        return stated_scales(self.bound, self.sites.layout)
 
     @property
     def shown_layers(self) -> tuple[tuple[str, Tensor], ...]:
@@ -82,6 +98,4 @@ class Structure:
 
         A model that states what it is names its sites by their layers.
         """
-        if self.is_stated or isinstance(self.network, NotFeedforward):
-            return ()
-        return self.network.nodes
+        return self.shown.nodes if not self.is_stated and isinstance(self.shown, Network) else ()

@@ -10,6 +10,7 @@ import torch
 from pyro.nn import PyroModule, PyroSample
 
 from pyro_fnbg import FNBG
+from pyro_fnbg.engines.captured import engine as module
 from pyro_fnbg.engines.captured.capture import NotCaptured, capture
 from pyro_fnbg.engines.captured.parts import Parts
 from support.data import even_normal
@@ -124,9 +125,46 @@ MODELS = {
 }
 
 
+def lattice(x, y=None):
+    """Covariances that are none for some candidates, where torch raises an error."""
+    one = torch.ones((), dtype=torch.float64)
+    link = pyro.sample("link", dist.Normal(0.0 * one, one))
+    shift = pyro.sample("shift", dist.Normal(0.0 * one, one))
+    covariance = torch.stack([torch.stack([one, link]), torch.stack([link, one])])
+    with pyro.plate("data", len(x)) as rows:
+        response = dist.MultivariateNormal(shift.expand(2), covariance)
+        pyro.sample("y", response, obs=None if y is None else x[rows])
+
+
+@pytest.mark.parametrize("num_chains", [1, 4])
+def test_impossible_candidates_are_rejected_chain_by_chain(num_chains):
+    run = start("trace", lattice, X, Y)
+    inputs = make_inputs(run, chains=num_chains, sweeps=80 // num_chains, scale=1.0)
+    found, expected = run_on(past_the_check(run, "captured"), inputs), run_on(run, inputs)
+    is_impossible = expected.log_ratios.isnan()
+    assert 5 < int(is_impossible.sum()) < is_impossible.numel() / 2
+    assert torch.equal(found.log_ratios.isnan(), is_impossible)
+    assert torch.equal(found.accepted, expected.accepted)
+    torch.testing.assert_close(found.positions, expected.positions, rtol=0, atol=1e-12)
+
+
+def test_chains_step_together_where_torch_can_and_what_is_kept_is_small(monkeypatch):
+    run = past_the_check(start("trace", by_hand, X, Y, batch_size=7), "captured")
+    engine, inputs = run.problem.engine, make_inputs(run, chains=3, sweeps=2, scale=0.3)
+    run_on(run, inputs)
+    assert engine._together[3] is not None
+    monkeypatch.setattr(module, "SIZE_TOGETHER", 10)
+    engine._together.clear()
+    run_on(run, inputs)
+    assert engine._together[3] is None
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "apart"])
 @pytest.mark.parametrize("batch_size", [None, 7])
 @pytest.mark.parametrize("name", MODELS)
-def test_sweeps_are_those_of_trace(name, batch_size):
+def test_sweeps_are_those_of_trace(name, batch_size, together, monkeypatch):
+    if not together:
+        monkeypatch.setattr(module, "SIZE_TOGETHER", 0)
     model = MODELS[name]()
     run = start("trace", model, X, Y, batch_size=batch_size)
     inputs = make_inputs(run, chains=2, sweeps=12, scale=0.3)
@@ -187,7 +225,7 @@ def test_a_block_evaluates_what_follows_from_its_sites_alone():
 
 def test_operations_are_called_by_the_functions_that_torch_has_for_them():
     run = start("captured", horseshoe, X, Y)
-    block = run.problem.engine._blocks[0]
+    block = run.problem.engine._alone._blocks[0]
     targets = {str(node.target) for node in block.part.function.__self__.graph.nodes}
     assert not any(target.startswith("aten") for target in targets)
     assert "view" in targets

@@ -239,6 +239,25 @@ def two_heads(x, y=None):
     )
 
 
+def sees_the_layer_below_again(x, y=None):
+    w, v = pyro.sample("w", normal(3, 2)), pyro.sample("v", normal(2, 2))
+    raw = x @ w
+    mean = (raw @ v)[:, 0]
+    pyro.sample("y", dist.Normal(mean, functional.softplus(raw[:, 1]) + 1e-6).to_event(1), obs=y)
+
+
+def another_least_scale(x, y=None):
+    w, v = pyro.sample("w", normal(3, 4)), pyro.sample("v", normal(4, 2))
+    mean, raw = (torch.relu(x @ w) @ v).unbind(-1)
+    pyro.sample("y", dist.Normal(mean, functional.softplus(raw) + 1e-3).to_event(1), obs=y)
+
+
+def scale_of_each_response(x, y=None):
+    w = pyro.sample("w", normal(3, 2))
+    scale = torch.tensor([0.5, 1.0], dtype=torch.float64)
+    pyro.sample("y", dist.Normal(x @ w, scale).to_event(2), obs=y)
+
+
 def same_weights_twice(x, y=None):
     w, v = pyro.sample("w", normal(3, 3)), pyro.sample("v", normal(3))
     pyro.sample("y", dist.Normal(torch.relu(torch.relu(x @ w) @ w) @ v, 0.5).to_event(1), obs=y)
@@ -250,11 +269,11 @@ def two_activations(x, y=None):
 
 
 def before_and_after_its_activation(x, y=None):
-    w, v = pyro.sample("w", normal(3, 3)), pyro.sample("v", normal(3))
-    inner = x @ w
-    torch.relu(inner)
-    used = torch.relu(inner)
-    pyro.sample("y", dist.Normal(used @ v + 0.0 * inner.sum(-1), 0.5).to_event(1), obs=y)
+    """Whose outputs are those of the last layer, while the scale sees them activated."""
+    w = pyro.sample("w", normal(3, 2))
+    raw = x @ w
+    scale = functional.softplus(torch.relu(raw)[:, 1]) + 1e-6
+    pyro.sample("y", dist.Normal(raw[:, 0], scale).to_event(1), obs=y)
 
 
 def a_column_alone(x, y=None):
@@ -320,6 +339,9 @@ def other_observations(x, y=None):
 OTHERS = {
     skips: NUMBERS,
     two_heads: NUMBERS,
+    sees_the_layer_below_again: NUMBERS,
+    another_least_scale: NUMBERS,
+    scale_of_each_response: X[:, :2],
     same_weights_twice: NUMBERS,
     two_activations: NUMBERS,
     before_and_after_its_activation: NUMBERS,

@@ -840,9 +840,9 @@ _IN_CAPTURED = [
     ),
     _in_captured(
         "captured-on-the-batch-of-the-comparison",
-        "engines.choice",
-        "(at.rows + 1) % problem.plan.num_rows",
-        "at.rows",
+        "chains.setup",
+        "(rows + 1) % plan.num_rows",
+        "rows",
         "tests/engines/test_captured.py::test_rows_that_are_constants_are_found_out",
     ),
     _in_captured(
@@ -865,13 +865,13 @@ _IN_CAPTURED = [
         "engines.captured.engine",
         "if state is not None and rows is None:",
         "if state is not None:",
-        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[by hand-7]",
+        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[by hand-7-apart]",
     ),
     _in_captured(
         "wrong-rows",
         "engines.captured.capture",
-        "batch = None if rows is None else given[-1]",
-        "batch = None if rows is None else given[-1][:1].expand_as(given[-1])",
+        "None if rows is None else given[-1])",
+        "None if rows is None else given[-1][:1].expand_as(given[-1]))",
         _CAPTURED,
     ),
     _in_captured(
@@ -879,7 +879,7 @@ _IN_CAPTURED = [
         "engines.captured.capture",
         "if any(map(_writes, graph.graph.nodes)):",
         "if False:",
-        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[recurrent-None]",
+        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[recurrent-None-apart]",
     ),
     _in_captured(
         "likelihood-factor-dropped",
@@ -914,7 +914,14 @@ _IN_CAPTURED = [
         "engines.captured.engine",
         "inputs.z[chain]",
         "inputs.z[0]",
-        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[network-None]",
+        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[network-None-apart]",
+    ),
+    _in_captured(
+        "an-impossible-chain-takes-others-along",
+        "engines.captured.engine",
+        "target[chain] = value[chain]",
+        "target[chain] = value[0]",
+        "tests/engines/test_captured.py::test_impossible_candidates_are_rejected_chain_by_chain[4]",
     ),
     _in_captured(
         "tuning-by-the-gain-of-another-sweep",
@@ -926,10 +933,92 @@ _IN_CAPTURED = [
     _in_captured(
         "other-batches-rows-kept",
         "engines.captured.engine",
-        "self._batch(rows[number])",
-        "self._batch(rows[0])",
+        "inputs.rows.select(dim, number)",
+        "inputs.rows.select(dim, 0)",
         _NEW_BATCH,
     ),
+]
+
+_IN_RECOGNITION = [
+    Fault(
+        f"{name}-in-recognition",
+        f"pyro_fnbg.engines.{module}",
+        old,
+        new,
+        f"tests/engines/test_recognition.py::{test}",
+    )
+    for name, module, old, new, test in (
+        (
+            "layers-below-seen-again",
+            "captured.layers",
+            "if values.layer != len(self.layers) or not",
+            "if not",
+            "test_what_is_no_network_is_not_taken_for_one[sees_the_layer_below_again]",
+        ),
+        (
+            "values-before-an-activation-used",
+            "captured.layers",
+            " or not self.layers[-1].is_state_of(values):",
+            ":",
+            "test_what_is_no_network_is_not_taken_for_one[before_and_after_its_activation]",
+        ),
+        (
+            "biases-of-rows-taken-for-those-of-nodes",
+            "captured.layers",
+            "not torch.equal(by_node[nodes], spread) or",
+            "",
+            "test_what_is_no_network_is_not_taken_for_one[biases_of_rows]",
+        ),
+        (
+            "sums-over-rows-taken-for-those-over-classes",
+            "captured.layers",
+            "and dims in ((1,), (-1,))",
+            "",
+            "test_what_is_no_network_is_not_taken_for_one[shares_over_rows]",
+        ),
+        (
+            "weights-made-of-sites",
+            "captured.layers",
+            "if weights.power:",
+            "if False:",
+            "test_what_is_no_network_is_not_taken_for_one[weights_made_of_sites]",
+        ),
+        (
+            "shared-weights",
+            "captured.recognition",
+            "if not torch.equal(torch.cat(used).sort().values, every):",
+            "if False:",
+            "test_what_is_no_network_is_not_taken_for_one[same_weights_twice]",
+        ),
+        (
+            "scale-of-a-row-for-all",
+            "captured.recognition",
+            "if not bool((numbers == first).all()):",
+            "if False:",
+            "test_what_is_no_network_is_not_taken_for_one[scale_of_each_response]",
+        ),
+        (
+            "another-least-scale",
+            "captured.recognition",
+            "and scale.added == LEAST_SCALE",
+            "",
+            "test_what_is_no_network_is_not_taken_for_one[another_least_scale]",
+        ),
+        (
+            "outputs-left-out",
+            "captured.recognition",
+            "if not torch.equal(outputs.codes.reshape(-1), codes.reshape(-1)):",
+            "if False:",
+            "test_what_is_no_network_is_not_taken_for_one[a_column_alone]",
+        ),
+        (
+            "blocks-without-their-biases",
+            "network",
+            "own = torch.cat([own, biases.coordinates(fan_out).unsqueeze(-1)], -1)",
+            "pass",
+            "test_blocks_are_those_of_nodes[by hand]",
+        ),
+    )
 ]
 
 _IN_FEEDFORWARD = [
@@ -1519,6 +1608,7 @@ FAULTS: list[Fault] = [
     *_IN_CORE,
     *_IN_TRACE,
     *_IN_CAPTURED,
+    *_IN_RECOGNITION,
     *_IN_FEEDFORWARD,
     *_IN_FUSED,
     *_IN_PCN,
