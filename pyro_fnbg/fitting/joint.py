@@ -12,8 +12,9 @@ from torch import Tensor
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import checks_done
 from pyro_fnbg.core.layout import Layout
-from pyro_fnbg.engines.network import NotFeedforward, read_network
+from pyro_fnbg.engines.network import NotFeedforward
 from pyro_fnbg.engines.network_density import NetworkDensity
+from pyro_fnbg.engines.structure import Structure
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.impossible import is_impossible
@@ -24,9 +25,9 @@ __all__ = [
     "Density",
     "Gradients",
     "JointDensity",
-    "StatedDensities",
+    "NetworkDensities",
     "find_gradients",
-    "stated_densities",
+    "network_densities",
     "total",
 ]
 
@@ -97,8 +98,8 @@ def _possible(one: Callable[[Tensor], Tensor], position: Tensor) -> Tensor:
         return position.sum() * torch.nan
 
 
-class StatedDensities(NamedTuple):
-    """Evaluate a network that the model states, which takes a fraction of the model's own time.
+class NetworkDensities(NamedTuple):
+    """Evaluate the network that a model is, which takes a fraction of the model's own time.
 
     Attributes:
         density: The log density on batches of a plan.
@@ -109,42 +110,43 @@ class StatedDensities(NamedTuple):
     log_likelihood: Density
 
 
-def stated_densities(
+def network_densities(
     bound: BoundModel,
     sites: ModelSites,
     plan: BatchPlan,
+    density: ModelDensity,
     model: Density,
     positions: Tensor,
     rows: Tensor | None,
-) -> StatedDensities | None:
-    """Return the densities of the network that a model states; None where it states none.
+) -> NetworkDensities | None:
+    """Return the densities of the network that a model states or shows; None if it is none.
 
     Args:
         bound: The model.
         sites: What set-up found in it.
         plan: The batches.
-        model: The model's own density, which the statement's has to agree with.
+        density: The model's log density.
+        model: The same of several chains, which the network's has to agree with.
         positions: Where they are compared.
         rows: The rows that they are compared on.
     """
-    try:
-        network = read_network(bound, sites, plan)
-    except NotFeedforward:
+    network = Structure(bound, sites, plan, density, positions[0], rows).network
+    if isinstance(network, NotFeedforward):
         return None
-    known = NetworkDensity(network)
+    known, factor = NetworkDensity(network), network.factor
 
-    def density(positions: Tensor, rows: Tensor | None) -> Tensor:
+    def of_network(positions: Tensor, rows: Tensor | None) -> Tensor:
         with straight_through():
             return known(positions, rows)
 
     def log_likelihood(positions: Tensor, rows: Tensor | None) -> Tensor:
         with straight_through():
-            return known.log_likelihood(positions, rows) / network.factor
+            return known.log_likelihood(positions, rows) / factor
 
     with torch.no_grad():
-        expected, found = model(positions, rows), density(positions, rows)
+        expected, found = model(positions, rows), of_network(positions, rows)
     agrees = (found - expected).abs() <= ROUNDING * (1 + expected.abs())
-    return StatedDensities(density, log_likelihood) if bool(agrees.all()) else None
+    return NetworkDensities(of_network, log_likelihood) if bool(agrees.all()) else None
 
 
 class Gradients(NamedTuple):

@@ -26,7 +26,7 @@ from pyro_fnbg.fitting.joint import (
     JointDensity,
     Terms,
     find_gradients,
-    stated_densities,
+    network_densities,
     total,
 )
 from pyro_fnbg.fitting.random_start import at_medians, random_start
@@ -148,7 +148,7 @@ def warm_start(
         starts = torch.stack(
             [random_start(bound, sites, joint, rows.plan.plate, first, key) for key in keys]
         )
-        stated = stated_densities(bound, sites, rows.plan, joint, starts, first)
+        stated = network_densities(bound, sites, rows.plan, single, joint, starts, first)
         by_network = None if stated is None else stated.log_likelihood
         gradients = find_gradients(single, sites, starts, first, by_network)
         known = [*gradients.fitted, *gradients.held]
@@ -218,8 +218,9 @@ def _density_on_all(
             f"they see all: plate {plate.name!r} takes {plate.num_rows} of {plate.size}"
         )
     plan = make_plan(sites, None, "shuffled", rows.plan.plate, None)
-    joint = JointDensity(ModelDensity(bound, sites, plan))
-    stated = stated_densities(bound, sites, plan, joint, starts, None)
+    single = ModelDensity(bound, sites, plan)
+    joint = JointDensity(single)
+    stated = network_densities(bound, sites, plan, single, joint, starts, None)
     density = joint if stated is None else stated.density
     return lambda positions: density(positions, None)
 

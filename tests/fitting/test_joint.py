@@ -7,7 +7,7 @@ import torch
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.batches import BatchPlan
-from pyro_fnbg.fitting.joint import JointDensity, find_gradients, stated_densities
+from pyro_fnbg.fitting.joint import JointDensity, find_gradients, network_densities
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.planning import NO_PLATE
@@ -94,8 +94,9 @@ def test_a_stated_network_has_the_values_and_gradients_of_the_model(name, rows):
     with torch.no_grad():
         sites = inspect_model(bound)
         positions = prior_draws(bound, sites, PlateRows(None, None), 4)
-    model_density = JointDensity(ModelDensity(bound, sites, plan))
-    stated = stated_densities(bound, sites, plan, model_density, positions, rows)
+    single = ModelDensity(bound, sites, plan)
+    model_density = JointDensity(single)
+    stated = network_densities(bound, sites, plan, single, model_density, positions, rows)
     found = []
     for density in (model_density, stated.density):
         at = positions.clone().requires_grad_()
@@ -128,9 +129,36 @@ def test_a_statement_that_is_not_the_models_is_not_used():
     with torch.no_grad():
         sites = inspect_model(bound)
         positions = prior_draws(bound, sites, PlateRows(None, None), 4)
-    density = density_alone(bound, sites)
     plan = BatchPlan("data", 30, 30, "full", 1.0)
-    assert stated_densities(bound, sites, plan, density, positions, None) is None
+    single = ModelDensity(bound, sites, plan)
+    density = JointDensity(single)
+    assert network_densities(bound, sites, plan, single, density, positions, None) is None
+
+
+def by_hand(x, y=None):
+    inner = pyro.sample("inner", dist.Normal(0.0, 1.0).expand([4, 3]).to_event(2))
+    outer = pyro.sample("outer", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with pyro.plate("data", len(x)) as rows:
+        mean = torch.tanh(x[rows] @ inner) @ outer
+        pyro.sample("obs", dist.Normal(mean, 0.5), obs=None if y is None else y[rows])
+
+
+def test_a_network_that_is_not_stated_is_known_as_well():
+    bound = BoundModel(by_hand, (X, Y))
+    plan = BatchPlan("data", 30, 7, "shuffled", 30 / 7)
+    with torch.no_grad():
+        sites = inspect_model(bound)
+        positions = prior_draws(bound, sites, PlateRows(None, None), 4)
+        single = ModelDensity(bound, sites, plan)
+        model = JointDensity(single)
+        known = network_densities(bound, sites, plan, single, model, positions, ROWS)
+        assert known is not None
+        torch.testing.assert_close(
+            known.density(positions, ROWS),
+            model(positions, ROWS).double(),
+            rtol=1e-4,
+            atol=1e-4,
+        )
 
 
 def test_gradient_is_the_slope_of_the_density():
