@@ -86,7 +86,7 @@ class FNBG(MCMCKernel):
         target_accept_prob: Acceptance probability to tune for; left out, by block size: 0.44 for
             one coordinate, 0.35 for two, 0.32 for three, falling to 0.30 from ten on.
         engine: What runs the sweeps: "auto" (the fastest that applies), "fused" and "feedforward"
-            (networks that state their structure, as ``BayesianMLP`` does; see ``Feedforward``),
+            (models that are feedforward networks, which is found out or stated by ``Feedforward``),
             "captured" (models whose run can be written down as operations on tensors) or "trace"
             (any model). All take the same decisions, up to rounding.
         thin: Sweeps a draw; a step of the warmup is one sweep. Statistics are over all sweeps.
