@@ -143,7 +143,8 @@ def _captured(problem: Problem, structure: Structure, at: Places, why: str) -> P
             raise captured
         engine = CapturedEngine(captured, problem.sites.layout, problem.partition, problem.moves)
         compare(engine, blocks_by_site(problem), set(), problem, at, TURNS)
-    except (NotCaptured, Disagreement) as refusal:
+    except (NotCaptured, Disagreement, RuntimeError, TypeError) as refusal:
+        # Torch's errors, too: what is wrong with the model itself, its own runs say
         raise ValueError(
             f"engine='captured' cannot run this model: {refusal}; engine='trace' runs any model"
         ) from refusal

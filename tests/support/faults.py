@@ -945,7 +945,7 @@ _IN_RECOGNITION = [
         f"pyro_fnbg.engines.{module}",
         old,
         new,
-        f"tests/engines/test_recognition.py::{test}",
+        f"tests/engines/test_networks_found.py::{test}",
     )
     for name, module, old, new, test in (
         (

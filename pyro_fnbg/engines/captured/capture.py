@@ -135,9 +135,6 @@ def for_chains(captured: Captured, values: Mapping[str, Tensor], rows: Tensor | 
         captured: The computation of one.
         values: Unconstrained values of all latent sites in the layout's order, one a chain.
         rows: Batches of the chains, shape ``(chains, batch size)``; None for all rows.
-
-    Raises:
-        NotCaptured: If torch cannot give an operation a dimension more.
     """
     graph, count = captured.graph, len(captured.terms)
 
@@ -146,10 +143,7 @@ def for_chains(captured: Captured, values: Mapping[str, Tensor], rows: Tensor | 
         return found
 
     given = [*values.values(), *([] if rows is None else [rows])]
-    try:
-        together = _folded(_traced(torch.func.vmap(terms), given))
-    except Exception as error:
-        raise NotCaptured(f"several chains at once: {_first_line(error)}") from error
+    together = _folded(_traced(torch.func.vmap(terms), given))
     outputs = cast("Any", next(iter(reversed(together.graph.nodes))).args[0])
     return Captured(together, dict(zip(captured.terms, outputs, strict=True)), {}, {})
 

@@ -21,6 +21,8 @@ def call_directly(node: fx.Node) -> None:
     """
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
         return
+    if any(isinstance(value, list | tuple) and None in value for value in node.args):
+        return  # such as the dimensions that are not indexed, which only the overload takes
     name = node.target._schema.name.removeprefix("aten::")
     if name == "_to_copy" and node.kwargs.keys() <= {"dtype", "device", "memory_format"}:
         node.op, node.target = "call_method", "to"

@@ -6,7 +6,6 @@ What other sites lead to is kept from the sweep's start, or from the last block 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
-from pyro_fnbg.engines.captured.capture import Captured, NotCaptured, for_chains
+from pyro_fnbg.engines.captured.capture import Captured, for_chains
 from pyro_fnbg.engines.captured.parts import Part, Parts, values_of
 from pyro_fnbg.model.impossible import is_impossible
 
@@ -46,6 +45,9 @@ _Site = tuple[int, int, tuple[int, ...]]
 
 # Numbers kept of a chain up to which several chains step together
 SIZE_TOGETHER = 40_000
+# How far log ratios of chains together and of each alone may differ, relative and absolute: more
+# than rounding, and less than another computation
+TOLERANCES = {torch.float32: 1e-2, torch.float64: 1e-6}
 
 
 class _Block(NamedTuple):
@@ -110,19 +112,33 @@ class CapturedEngine(Engine):
         )
 
     def _for_chains(self, inputs: SweepInputs) -> _Chains | None:
-        """Return what runs as many chains together; None where one of them is too large."""
+        """Return what runs as many chains together; None where one is large, or torch cannot."""
         num_chains = len(inputs.positions)
         if num_chains not in self._together:
-            self._together[num_chains] = None
-            if self._alone.size(_of_chain(inputs, 0)) <= SIZE_TOGETHER:
-                values = self._layout.split(inputs.positions)
-                rows = None if inputs.rows is None else inputs.rows[:, 0]
-                # Not every operation can be given a dimension more
-                with suppress(NotCaptured):
-                    captured = for_chains(self._captured, values, rows)
-                    place = self._layout, self._partition, self._moves
-                    self._together[num_chains] = _Chains(captured, num_chains, *place)
+            is_small = self._alone.size(_of_chain(inputs, 0)) <= SIZE_TOGETHER
+            self._together[num_chains] = self._made_for(inputs) if is_small else None
         return self._together[num_chains]
+
+    def _made_for(self, inputs: SweepInputs) -> _Chains | None:
+        """Make what runs several chains together, and compare it with each alone."""
+        num_chains, rows = len(inputs.positions), inputs.rows
+        values = self._layout.split(inputs.positions)
+        try:
+            captured = for_chains(self._captured, values, None if rows is None else rows[:, 0])
+            place = self._layout, self._partition, self._moves
+            together = _Chains(captured, num_chains, *place)
+            one = inputs._replace(
+                rows=None if rows is None else rows[:, :1],
+                z=inputs.z[:, :1],
+                log_u=torch.full_like(inputs.log_u[:, :1], torch.inf),  # accept nothing
+            )
+            found = together.run(one).log_ratios
+        except Exception:  # whatever an operation raises when it is given a dimension more
+            return None
+        alone = [self._alone.run(_of_chain(one, chain)).log_ratios for chain in range(num_chains)]
+        expected, tolerance = torch.stack(alone), TOLERANCES[inputs.positions.dtype]
+        are_equal = torch.allclose(found, expected, tolerance, tolerance, equal_nan=True)
+        return together if are_equal else None
 
 
 def _of_chain(inputs: SweepInputs, chain: int) -> SweepInputs:
