@@ -137,15 +137,14 @@ def _captured(problem: Problem, structure: Structure, at: Places, why: str) -> P
     Raises:
         ValueError: If the model cannot be captured, or what was captured is not the model.
     """
-    captured = structure.captured
+    captured, words = structure.captured, "engine='captured' cannot run this model: "
+    otherwise = "; engine='trace' runs any model"
+    if isinstance(captured, NotCaptured):
+        raise ValueError(f"{words}{captured}{otherwise}")
     try:
-        if isinstance(captured, NotCaptured):
-            raise captured
         engine = CapturedEngine(captured, problem.sites.layout, problem.partition, problem.moves)
         compare(engine, blocks_by_site(problem), set(), problem, at, TURNS)
-    except (NotCaptured, Disagreement, RuntimeError, TypeError) as refusal:
+    except (Disagreement, RuntimeError, TypeError) as refusal:
         # Torch's errors, too: what is wrong with the model itself, its own runs say
-        raise ValueError(
-            f"engine='captured' cannot run this model: {refusal}; engine='trace' runs any model"
-        ) from refusal
+        raise ValueError(f"{words}{refusal}{otherwise}") from refusal
     return replace(problem, engine=engine, engine_reason=f"{why}; {PROVEN}")

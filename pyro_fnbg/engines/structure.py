@@ -49,7 +49,8 @@ class Structure:
         try:
             return read_network(self.bound, self.sites, self.plan)
         except NotFeedforward as reason:
-            return reason
+            # Another one: what was raised holds on to all that was there at the time
+            return NotFeedforward(str(reason))
 
     @cached_property
     def shown(self) -> Network | NotFeedforward:
@@ -59,7 +60,7 @@ class Structure:
         try:
             return recognise(self.captured, self.bound, self.sites, self.plan, self.rows)
         except NotFeedforward as reason:
-            return reason
+            return NotFeedforward(str(reason))
 
     @property
     def is_stated(self) -> bool:
@@ -83,7 +84,7 @@ class Structure:
             with torch.no_grad():
                 return capture(self.density, self.position, self.rows)
         except NotCaptured as reason:
-            return reason
+            return NotCaptured(str(reason))
 
     @property
     def prior_scales(self) -> Mapping[str, str]:

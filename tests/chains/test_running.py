@@ -82,7 +82,7 @@ def assert_same(one, other, engine):
         pairs = [*zip(record, known_record, strict=True)]
         pairs += [(state.position, known.position), (scales_of(state), scales_of(known))]
         for mine, its in pairs:
-            if engine == "feedforward":
+            if engine in ("captured", "feedforward"):
                 torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-9)
             else:
                 assert torch.equal(mine, its)
@@ -96,7 +96,7 @@ def assert_same(one, other, engine):
 
 @on_every_engine
 def test_a_chain_beside_others_is_the_chain_alone(engine):
-    """Bit for bit, but on the feedforward engine, where it is the decisions that are the same."""
+    """Bit for bit, but on two engines, where it is the decisions that are the same."""
     options = {"batch_size": 7, "batch_order": "stratified"}
     problem, chains = start(engine, **options)
     together = join(problem, chains, run_chains(problem, chains, WARMUP + 9))
@@ -309,6 +309,7 @@ def test_each_call_of_the_engine_takes_the_chains_that_go_together(monkeypatch):
     monkeypatch.setattr(Engine, "sweeps", listening)
     for engine, groups in (
         ("feedforward", {(0, 1, 2)}),
+        ("captured", {(0, 1, 2)}),
         ("fused", {(0,), (1,), (2,)}),
         ("trace", {(0,), (1,), (2,)}),
     ):

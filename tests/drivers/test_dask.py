@@ -105,7 +105,7 @@ def test_chains_are_those_of_one_process(engine, client, data):
     """A chain runs alone in its task; products over several chains may round otherwise."""
     options = {"draws": 8, "warmup": 6, "num_chains": 3, "save_params": ["layer1.weight"]}
     kernel = functools.partial(FNBG, NET, engine=engine, batch_size=7, thin=2)
-    method = "sequential" if engine == "feedforward" else "vectorized"
+    method = "sequential" if engine in ("captured", "feedforward") else "vectorized"
     expected = drive(kernel(), *data, chain_method=method, **options)
     found = drive(kernel(), *data, client=client, **options)
     assert found.is_complete

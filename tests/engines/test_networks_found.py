@@ -258,6 +258,11 @@ def scale_of_each_response(x, y=None):
     pyro.sample("y", dist.Normal(x @ w, scale).to_event(2), obs=y)
 
 
+def unused_site(x, y=None):
+    w, _ = pyro.sample("w", normal(3)), pyro.sample("spare", normal(2))
+    pyro.sample("y", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+
+
 def same_weights_twice(x, y=None):
     w, v = pyro.sample("w", normal(3, 3)), pyro.sample("v", normal(3))
     pyro.sample("y", dist.Normal(torch.relu(torch.relu(x @ w) @ w) @ v, 0.5).to_event(1), obs=y)
@@ -283,12 +288,12 @@ def a_column_alone(x, y=None):
 
 def other_order(x, y=None):
     w = pyro.sample("w", normal(3, 2))
-    pyro.sample("y", dist.Normal((x @ w).flip(-1), 0.5).to_event(2), obs=y)
+    pyro.sample("y", dist.Normal((x @ w)[:, [1, 0]], 0.5).to_event(2), obs=y)
 
 
 def weights_made_of_sites(x, y=None):
-    w = pyro.sample("w", positive(dist.Gamma, 2.0, 2.0).expand([3]).to_event(1))
-    pyro.sample("y", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+    w = pyro.sample("w", normal(3))
+    pyro.sample("y", dist.Normal(x @ w.exp(), 0.5).to_event(1), obs=y)
 
 
 def scale_by_row(x, y=None):
@@ -321,8 +326,9 @@ def shares_over_rows(x, y=None):
 
 
 def biases_of_rows(x, y=None):
-    w, b = pyro.sample("w", normal(3)), pyro.sample("b", normal(len(x)))
-    pyro.sample("y", dist.Normal(x @ w + b, 0.5).to_event(1), obs=y)
+    w, b = pyro.sample("w", normal(3, 2)), pyro.sample("b", normal(2))
+    of_row = (torch.arange(1, len(x) + 1).unsqueeze(-1) + torch.arange(2)) % 2
+    pyro.sample("y", dist.Normal(x @ w + b[of_row], 0.5).to_event(2), obs=y)
 
 
 def other_likelihood(x, y=None):
@@ -342,6 +348,7 @@ OTHERS = {
     sees_the_layer_below_again: NUMBERS,
     another_least_scale: NUMBERS,
     scale_of_each_response: X[:, :2],
+    unused_site: NUMBERS,
     same_weights_twice: NUMBERS,
     two_activations: NUMBERS,
     before_and_after_its_activation: NUMBERS,
@@ -353,7 +360,7 @@ OTHERS = {
     probabilities: LABELS,
     clamped: LABELS,
     shares_over_rows: CLASSES,
-    biases_of_rows: NUMBERS,
+    biases_of_rows: X[:, :2],
     other_likelihood: NUMBERS,
     other_observations: NUMBERS,
 }

@@ -984,11 +984,11 @@ _IN_RECOGNITION = [
             "test_what_is_no_network_is_not_taken_for_one[weights_made_of_sites]",
         ),
         (
-            "shared-weights",
+            "sites-that-nothing-sees",
             "captured.recognition",
             "if not torch.equal(torch.cat(used).sort().values, every):",
             "if False:",
-            "test_what_is_no_network_is_not_taken_for_one[same_weights_twice]",
+            "test_what_is_no_network_is_not_taken_for_one[unused_site]",
         ),
         (
             "scale-of-a-row-for-all",
@@ -1009,7 +1009,7 @@ _IN_RECOGNITION = [
             "captured.recognition",
             "if not torch.equal(outputs.codes.reshape(-1), codes.reshape(-1)):",
             "if False:",
-            "test_what_is_no_network_is_not_taken_for_one[a_column_alone]",
+            "test_what_is_no_network_is_not_taken_for_one[other_order]",
         ),
         (
             "blocks-without-their-biases",
