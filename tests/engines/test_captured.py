@@ -96,6 +96,15 @@ def hierarchy(x, y=None):
         pyro.sample("y", dist.Normal(of_row, 0.5), obs=None if y is None else y[rows])
 
 
+def interval(x, y=None):
+    """Its prior turns truth into numbers in a way that torch's method for it does not know."""
+    shift = pyro.sample("shift", dist.Uniform(torch.tensor(-1.0, dtype=torch.float64), 2.0))
+    slope = pyro.sample("slope", normal())
+    with pyro.plate("data", len(x)) as rows:
+        mean = x[rows, 0] * slope + shift
+        pyro.sample("y", dist.Normal(mean, 0.5), obs=None if y is None else y[rows])
+
+
 class Recurrent(PyroModule):
     """A layer that torch takes apart while it is traced, into operations that write in place."""
 
@@ -122,6 +131,7 @@ MODELS = {
     "two responses": lambda: two_responses,
     "hierarchy": lambda: hierarchy,
     "recurrent": Recurrent,
+    "interval": lambda: interval,
 }
 
 

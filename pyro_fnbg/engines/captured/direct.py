@@ -24,8 +24,10 @@ def call_directly(node: fx.Node) -> None:
     if any(isinstance(value, list | tuple) and None in value for value in node.args):
         return  # such as the dimensions that are not indexed, which only the overload takes
     name = node.target._schema.name.removeprefix("aten::")
-    if name == "_to_copy" and node.kwargs.keys() <= {"dtype", "device", "memory_format"}:
-        node.op, node.target = "call_method", "to"
+    if name == "_to_copy":
+        # The method takes no layout, which the operation may name
+        if node.kwargs.keys() <= {"dtype"}:
+            node.op, node.target = "call_method", "to"
     elif isinstance(function := getattr(torch, name, None), BuiltinFunctionType):
         node.target = function
     elif inspect.ismethoddescriptor(getattr(Tensor, name, None)):
