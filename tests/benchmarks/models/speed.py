@@ -46,6 +46,8 @@ def run_speed(name: str, length: Length) -> dict[str, Any]:
     before, before_seconds = _set_up(case.model, case, "trace", length.warmup)
     after, after_seconds = _set_up(case.model, case, "auto", length.warmup)
     chosen, layout = after.problem, after.problem.sites.layout
+    if before.problem.partition.blocks != chosen.partition.blocks:
+        raise RuntimeError(f"{name}: the engines have other blocks, and cannot be compared")
     runs = {"auto": _warmed_up(after)}
     runs = {"trace": Run(before.problem, runs["auto"].chain), **runs}
     if case.network is not None:
