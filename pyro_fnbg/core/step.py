@@ -116,10 +116,7 @@ def log_accept_ratio(log_terms: Tensor, current_log_terms: Tensor) -> Tensor:
         current_log_terms: Those of the current state, in the same order.
     """
     difference = tiled_sum(log_terms - current_log_terms)
-    if _is_single(difference):
-        if math.isfinite(difference):
-            return difference
-    elif not difference.is_cuda and bool(torch.isfinite(difference).all()):
+    if _is_single(difference) and math.isfinite(difference):
         return difference
     candidate, current = tiled_sum(log_terms), tiled_sum(current_log_terms)
     from_possible = torch.where(torch.isfinite(current), difference, math.inf)

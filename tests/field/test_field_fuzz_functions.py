@@ -156,7 +156,7 @@ class Stated(BayesianMLP):
 FALSE = [
     ("inputs", (None, X.numpy(), X[:, :1], X[:3], X.double(), X.long())),
     ("layers", ("layer1", [], ["layer1"], ["layer2", "layer1"], ["layer1", "layer3"], [1, 2])),
-    ("activations", ("tanh", [], ["relu", "relu"], ["gelu"], [None], None)),
+    ("activations", ("tanh", [], ["relu", "relu"], None)),
     ("likelihood", ("bernoulli", "gaussian", None, 1)),
     ("observation_scale", (0.0, -1.0, NAN, "layer1.bias", "spread", None)),
     ("degrees_of_freedom", (0.0, -1.0, NAN, "4", None)),
@@ -172,6 +172,15 @@ def test_a_false_statement_is_refused(field, value):
     model.statement = Feedforward(**(stated | {"likelihood": "categorical"} | {field: value}))
     words = "its scale" if field == "observation_scale" and isinstance(value, str) else field[:5]
     assert_refused(words, "", lambda: FNBG(model, engine="feedforward").setup(0, X, Y))
+
+
+@pytest.mark.parametrize("value", [["gelu"], [None]])
+def test_where_a_statement_is_not_enough_the_model_says_the_rest(value):
+    model = Stated([2, 2, 2])
+    model.statement = Feedforward(X, ["layer1", "layer2"], value, "categorical")
+    kernel = FNBG(model, engine="feedforward")
+    kernel.setup(0, X, Y)
+    assert "was found to be" in kernel.diagnostics()["reason for the engine"]
 
 
 @pytest.mark.parametrize("value", [None, X, {"inputs": X}, ("layer1", "layer2")])

@@ -159,7 +159,8 @@ def test_complex_responses_are_refused_rather_than_cut(driver):
 def test_a_number_is_data_for_all_rows(driver):
     number = sampled(driver, FNBG(regression), X, 0.5)
     tensor = sampled(driver, FNBG(regression), X, torch.full((N,), 0.5))
-    assert torch.equal(number["weight"], tensor["weight"])
+    # Engines of their own, which round otherwise
+    torch.testing.assert_close(number["weight"], tensor["weight"])
 
 
 @DRIVERS

@@ -108,15 +108,15 @@ UNKNOWN = {
         {"prior": lambda loc, scale: dist.Cauchy(loc, scale)},
         "the prior of 'a.weight' is no independent Normal, Laplace or StudentT",
     ),
-    "scale of observations": (
-        {
-            "feedforward": lambda x, y: Feedforward(
-                x, ["a", "b"], ["tanh"], "normal", "tau", prior_scales=SCALES
-            )
-        },
-        "site 'tau' holds the scale of observations and of priors",
-    ),
-    "not stated": ({"stated": {}}, "latent sites ['spread', 'tau'] are no weights or biases"),
+}
+# Statements that cannot be taken, of models that show what they are
+SHOWN = {
+    "scale of observations": {
+        "feedforward": lambda x, y: Feedforward(
+            x, ["a", "b"], ["tanh"], "normal", "tau", prior_scales=SCALES
+        )
+    },
+    "not stated": {"stated": {}},
 }
 
 
@@ -126,6 +126,15 @@ def test_what_no_fast_engine_knows(changes, reason):
     kernel.setup(0, X, Y)
     assert kernel.engine == "captured"
     assert reason in kernel.diagnostics()["reason for the engine"]
+
+
+@pytest.mark.parametrize("changes", SHOWN.values(), ids=SHOWN)
+def test_scales_of_priors_are_found_where_a_statement_is_not_enough(changes):
+    kernel = FNBG(Net(**changes))
+    kernel.setup(0, X, Y)
+    assert kernel.engine == "fused"
+    assert "was found to be" in kernel.diagnostics()["reason for the engine"]
+    assert kernel.diagnostics()["blocks drawn from their conditionals"] == ["spread"]
 
 
 def test_an_unknown_hyperprior_leaves_the_others_to_be_drawn():
