@@ -113,7 +113,8 @@ def start_run(
     with _model_seed(first, _Use.STRUCTURE), torch.no_grad():
         # On other rows than an engine is compared on, which must not be taken for constants
         others = None if rows is None else (rows + 1) % plan.num_rows
-        structure = Structure(bound, sites, plan, density, prior[0], others)
+        possible = next((one for one in prior if _is_possible(density, one, rows)), prior[0])
+        structure = Structure(bound, sites, plan, density, possible, others)
         scale_sites, layers = structure.prior_scales, structure.shown_layers
     variances = read_priors().variances if scale_sites else None
     partition = make_partition(
@@ -194,6 +195,11 @@ def start_chain(
         warmup_tally=nothing,
         draw_tally=nothing,
     )
+
+
+def _is_possible(density: ModelDensity, position: Tensor, rows: Tensor | None) -> bool:
+    """Whether a model can be run at a position without an error, or numbers that are none."""
+    return not any(bool(term.isnan().any()) for term in density.site_terms(position, rows).values())
 
 
 def _scales_of_priors(

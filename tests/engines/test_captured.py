@@ -146,9 +146,38 @@ def lattice(x, y=None):
         pyro.sample("y", response, obs=None if y is None else x[rows])
 
 
+def uses_a_factor(x, y=None):
+    """What is used of the factor is finite even where there is none."""
+    one = torch.ones((), dtype=torch.float64)
+    link = pyro.sample("link", dist.Normal(0.0 * one, one))
+    shift = pyro.sample("shift", dist.Normal(0.0 * one, one))
+    covariance = torch.stack([torch.stack([one, link]), torch.stack([link, one])])
+    slope = torch.linalg.cholesky(covariance)[1, 0]
+    with pyro.plate("data", len(x)) as rows:
+        mean = slope * x[rows, 0] + shift
+        pyro.sample("y", dist.Normal(mean, 0.5), obs=None if y is None else y[rows])
+
+
+def singular_values(x, y=None):
+    """An operation that raises an error itself."""
+    one = torch.ones((), dtype=torch.float64)
+    link = pyro.sample("link", dist.Normal(0.5 * one, one))
+    shift = pyro.sample("shift", dist.Normal(0.0 * one, one))
+    root = link.sqrt()
+    matrix = torch.stack([torch.stack([one, root]), torch.stack([root, one])])
+    slope = torch.linalg.svdvals(matrix)[0]
+    with pyro.plate("data", len(x)) as rows:
+        mean = slope * x[rows, 0] + shift
+        pyro.sample("y", dist.Normal(mean, 0.5), obs=None if y is None else y[rows])
+
+
+IMPOSSIBLE = [lattice, uses_a_factor, singular_values]
+
+
 @pytest.mark.parametrize("num_chains", [1, 4])
-def test_impossible_candidates_are_rejected_chain_by_chain(num_chains):
-    run = start("trace", lattice, X, Y)
+@pytest.mark.parametrize("model", IMPOSSIBLE, ids=lambda model: model.__name__)
+def test_impossible_candidates_are_rejected_chain_by_chain(model, num_chains):
+    run = start("trace", model, X, Y)
     inputs = make_inputs(run, chains=num_chains, sweeps=80 // num_chains, scale=1.0)
     # None in the first sweep, in which chains together are compared with each alone
     inputs = inputs._replace(z=inputs.z.index_fill(1, torch.tensor([0]), 0.0))

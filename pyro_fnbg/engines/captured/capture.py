@@ -108,6 +108,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     random = [node for node in graph.graph.nodes if _is_random(node)]
     if random:
         raise NotCaptured(f"it draws numbers by {random[0].target}")
+    _mark_failures(graph)
     graph = _folded(graph)
     varying = [node for node in graph.graph.nodes if _is_of_varying_size(node)]
     if varying:
@@ -184,6 +185,32 @@ def _traced(function: Callable[..., Any], given: Sequence[Tensor]) -> fx.GraphMo
     pure = torch.func.functionalize(cast("Any", function), remove="mutations")
     graph: fx.GraphModule = make_fx(pure)(*given)
     return graph
+
+
+def _mark_failures(graph: fx.GraphModule) -> None:
+    """Have factorisations that fail give NaN, in place of the error that ends a run of the model.
+
+    The check that raises it is no part of what the log density is computed from.
+    """
+    for check in list(graph.graph.nodes):
+        if check.target != torch.ops.aten._linalg_check_errors.default:
+            continue
+        info = check.args[0]
+        (factorisation,) = info.all_input_nodes
+        for piece in list(factorisation.users):
+            if piece is info:
+                continue
+            with graph.graph.inserting_after(check):
+                marked = graph.graph.call_function(nan_where_failed, (piece, info))
+            piece.replace_all_uses_with(marked, delete_user_cb=lambda user, m=marked: user is not m)
+
+
+def nan_where_failed(value: Tensor, info: Tensor) -> Tensor:
+    """Put NaN into the results of those factorisations that failed: where ``info`` is not 0."""
+    if not value.is_floating_point():
+        return value
+    failed = (info != 0).reshape(info.shape + (1,) * (value.dim() - info.dim()))
+    return value.masked_fill(failed, torch.nan)
 
 
 def _writes(node: fx.Node) -> bool:
