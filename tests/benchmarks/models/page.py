@@ -82,6 +82,10 @@ Length
   warmup and {nuts_draws} draws. Where a largest R-hat is above {most}, or fewer than two chains of
   NUTS ended in time, nothing is compared
 
+Engine
+: the one that ran. Networks were not found yet when most of these runs were made; the engines take the
+  same decisions
+
 """
 
 LENET = """## A network on images
