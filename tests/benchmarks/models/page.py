@@ -83,8 +83,8 @@ Length
   NUTS ended in time, nothing is compared
 
 Engine
-: the one that ran. Networks were not found yet when most of these runs were made; the engines take the
-  same decisions
+: the one that ran. Networks were not found yet when most of these runs were made; the engines take
+  the same decisions
 
 """
 
