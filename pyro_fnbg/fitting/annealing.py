@@ -25,6 +25,9 @@ HOT, WARM, COLD, COOLING_FROM = 0.5, 0.1, 0.002, 0.7
 # Length of the first steps, a coordinate; how fast they adapt, and by how much more where they are
 # far too long; the error of a leapfrog step of length e is of order e cubed, its square of e ** 6
 FIRST_LENGTH, GAIN, FASTEST, ORDER = 1e-3, 0.02, 5.0, 6
+# An error so large, as a variance a dimension, is of no step but of a fall: from there the chain
+# might not come back, where numbers of its type have no smaller steps
+FALL = 100.0
 NUM_CHECKS = 100
 # Bytes; just under the most that glibc's allocator, once it has been freed, takes as the size of
 # blocks to keep
@@ -58,8 +61,10 @@ def anneal(
     """Move every chain by microcanonical Langevin dynamics with errors that shrink.
 
     Not exact: steps are not adjusted, and the errors that they make are the heat. A step to where
-    the density or its gradient is not finite is not taken: the chain turns back, and makes smaller
-    steps.
+    the density or its gradient is not finite, or whose error is out of all proportion, is not
+    taken: the chain turns back, and makes smaller steps. A chain that the heat has taken where the
+    density is lower by a nat a coordinate than at its start, which it would not come back from in
+    time, is put back there before the cooling, and at the end.
 
     Args:
         density: Log density at positions of shape ``(C, num_params)``, by chain, differentiable.
@@ -89,17 +94,18 @@ def anneal(
         return torch.where(is_moved, normal.to(starts.device), 0.0)
 
     positions, velocities = starts, turned(noise())
-    lengths = torch.full_like(starts[:, :1], FIRST_LENGTH * math.sqrt(dimensions))
-    values, gradients = _with_gradient(density, positions, is_moved)
-    steps, course = [0], [values]
+    first_lengths = torch.full_like(starts[:, :1], FIRST_LENGTH * math.sqrt(dimensions))
+    values, gradients = at_start = _with_gradient(density, positions, is_moved)
+    lengths, steps, course = first_lengths, [0], [values]
     for step in range(1, num_steps + 1):
         halves, gained = _accelerated(velocities, gradients, 0.5 * lengths, free)
         moved = positions + lengths * halves
         new_values, new_gradients = _with_gradient(density, moved, is_moved)
         new_velocities, more = _accelerated(halves, new_gradients, 0.5 * lengths, free)
         errors = gained + more - (new_values - values)
-        is_possible = torch.isfinite(errors) & torch.isfinite(new_velocities).all(1)
-        variances = torch.where(is_possible, errors.square() / dimensions, torch.inf)
+        variances = errors.square() / dimensions
+        is_possible = (variances <= FALL) & torch.isfinite(new_velocities).all(1)
+        variances = torch.where(is_possible, variances, torch.inf)
         aim = _error_variance((step - 1) / num_steps)
         excess = (math.log(aim) - variances.clamp(min=1e-12).log()) / ORDER
         kept = is_possible[:, None]
@@ -110,6 +116,16 @@ def anneal(
         spread = ((2 * lengths / coherence).expm1() / dimensions).sqrt()
         velocities = turned(velocities + spread * noise())
         lengths = lengths * (GAIN * excess.clamp(-FASTEST, 1.0)).exp().to(lengths)[:, None]
+        if step in (round(COOLING_FROM * num_steps), num_steps):
+            # Where a posterior has its mass, the density is half a nat a coordinate below its peak
+            melted = values < at_start[0] - dimensions
+            back = melted[:, None]
+            positions, lengths = (
+                torch.where(back, start, now)
+                for start, now in ((starts, positions), (first_lengths, lengths))
+            )
+            values = torch.where(melted, at_start[0], values)
+            gradients = torch.where(back, at_start[1], gradients)
         advance(num_chains)
         if step % max(1, num_steps // NUM_CHECKS) == 0 or step == num_steps:
             steps.append(step)

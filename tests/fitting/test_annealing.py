@@ -81,3 +81,29 @@ def test_positions_keep_their_type(dtype):
         lambda positions: -positions.square().sum(-1), torch.zeros(2, 3, dtype=dtype), 5
     )
     assert found.positions.dtype == dtype
+
+
+def test_no_chain_falls_where_numbers_have_no_smaller_steps():
+    """Off a cliff that is finite: from below, no step of single precision leads back."""
+
+    def cliff(positions):
+        beyond = torch.relu(positions.abs().amax(-1) - 0.5)
+        return gaussian(positions) - 1e12 * beyond.square()
+
+    found = annealed(cliff, torch.zeros(20, 20), 500)
+    assert (found.log_densities > -1e4).all()
+
+
+def test_a_chain_that_has_melted_is_put_back_before_it_cools_and_at_the_end():
+    """From a hollow that holds a cold chain, on a plain that no gradient leads back from."""
+
+    def hollow(positions):
+        distance = positions.square().sum(-1).sqrt()
+        return -30.0 * torch.sigmoid(2.0 * (distance - 4.0)) - 0.5 * (distance / 20).square()
+
+    starts, num_steps = torch.full((40, 20), 0.05), 2_000
+    found = annealed(hollow, starts, num_steps)
+    lowest = hollow(starts).double() - 20  # a nat a coordinate below the start
+    hot = found.log_densities[:, found.steps < 0.7 * num_steps]
+    assert (hot.amin(1) < lowest).all()
+    assert (found.log_densities[:, -1] >= lowest).all()

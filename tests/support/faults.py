@@ -948,6 +948,24 @@ _IN_CAPTURED = [
     ),
 ]
 
+_IN_ANNEALING = [
+    Fault(
+        "a-fall-taken-for-a-step",
+        "pyro_fnbg.fitting.annealing",
+        "(variances <= FALL)",
+        "torch.isfinite(variances)",
+        "tests/fitting/test_annealing.py::test_no_chain_falls_where_numbers_have_no_smaller_steps",
+    ),
+    Fault(
+        "melted-chains-left-where-they-are",
+        "pyro_fnbg.fitting.annealing",
+        "if step in (round(COOLING_FROM * num_steps), num_steps):",
+        "if False:",
+        "tests/fitting/test_annealing.py::"
+        "test_a_chain_that_has_melted_is_put_back_before_it_cools_and_at_the_end",
+    ),
+]
+
 _IN_RECOGNITION = [
     Fault(
         f"{name}-in-recognition",
@@ -1618,6 +1636,7 @@ FAULTS: list[Fault] = [
     *_IN_TRACE,
     *_IN_CAPTURED,
     *_IN_RECOGNITION,
+    *_IN_ANNEALING,
     *_IN_FEEDFORWARD,
     *_IN_FUSED,
     *_IN_PCN,
