@@ -97,6 +97,17 @@ class SweepInputs(NamedTuple):
     adaptation: tuple[MoveState, ...]
     gains: Tensor | None = None
 
+    def of_chain(self, chain: int) -> SweepInputs:
+        """Return one chain's inputs, without the dimension for chains."""
+        return SweepInputs(
+            self.positions[chain],
+            None if self.rows is None else self.rows[chain],
+            self.z[chain],
+            self.log_u[chain],
+            at(self.adaptation, chain),
+            self.gains,
+        )
+
     def to(self, device: torch.device) -> SweepInputs:
         """Return the same on a device."""
         return SweepInputs(
@@ -130,6 +141,17 @@ class Record(NamedTuple):
     accepted: Tensor
     log_densities: Tensor
     adaptation: tuple[MoveState, ...]
+
+    @staticmethod
+    def of_chains(chains: Sequence[Record]) -> Record:
+        """Put records of single chains, which have no dimension for chains, side by side."""
+        return Record(
+            positions=torch.stack([chain.positions for chain in chains]),
+            log_ratios=torch.stack([chain.log_ratios for chain in chains]),
+            accepted=torch.stack([chain.accepted for chain in chains]),
+            log_densities=torch.stack([chain.log_densities for chain in chains]),
+            adaptation=stacked([chain.adaptation for chain in chains]),
+        )
 
     def of_chain(self, chain: int) -> Record:
         """Return one chain's record, without the dimension for chains."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.checks import checks_done
-from pyro_fnbg.core.moves.base import Move, MoveState
-from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
+from pyro_fnbg.core.moves.base import Move
+from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.step import accept_prob, proposals, sweep
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.model.density import ModelDensity
@@ -42,35 +41,12 @@ class TraceEngine(Engine):
     @checks_done()
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""
-        chains = [
-            self._chain(
-                inputs.positions[chain],
-                None if inputs.rows is None else inputs.rows[chain],
-                inputs.z[chain],
-                inputs.log_u[chain],
-                at(inputs.adaptation, chain),
-                inputs.gains,
-            )
-            for chain in range(len(inputs.positions))
-        ]
-        return Record(
-            positions=torch.stack([chain.positions for chain in chains]),
-            log_ratios=torch.stack([chain.log_ratios for chain in chains]),
-            accepted=torch.stack([chain.accepted for chain in chains]),
-            log_densities=torch.stack([chain.log_densities for chain in chains]),
-            adaptation=stacked([chain.adaptation for chain in chains]),
-        )
+        chains = range(len(inputs.positions))
+        return Record.of_chains([self._chain(inputs.of_chain(chain)) for chain in chains])
 
-    def _chain(
-        self,
-        position: Tensor,
-        rows: Tensor | None,
-        z: Tensor,
-        log_u: Tensor,
-        adaptation: tuple[MoveState, ...],
-        gains: Tensor | None,
-    ) -> Record:
+    def _chain(self, inputs: SweepInputs) -> Record:
         """Run sweeps of one chain; nothing has the leading dimension here."""
+        position, rows, z, log_u, adaptation, gains = inputs
         device, num_blocks = position.device, self._partition.num_blocks
         blocks = [index.to(device) for index in self._partition.indices]
         states, infos, learnt = [], [], [adaptation]

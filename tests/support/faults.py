@@ -809,9 +809,9 @@ _IN_TRACE = [
     ),
     _in_trace(
         "noise-shared-between-chains",
-        "engines.trace",
-        "z[chain]",
-        "z[0]",
+        "engines.base",
+        "self.z[chain]",
+        "self.z[0]",
         _SWEEPS.format("feedforward", "deep"),
     ),
     _in_trace(
@@ -911,10 +911,10 @@ _IN_CAPTURED = [
     ),
     _in_captured(
         "noise-shared-between-chains",
-        "engines.captured.engine",
-        "inputs.z[chain]",
-        "inputs.z[0]",
-        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[network-None-apart]",
+        "engines.base",
+        "self.z[chain]",
+        "self.z[0]",
+        "tests/chains/test_running.py::test_a_chain_beside_others_is_the_chain_alone[captured]",
     ),
     _in_captured(
         "an-impossible-chain-takes-others-along",

@@ -89,8 +89,10 @@ def is_unknown(value: Any) -> bool:
 
 def numbers_of(value: Any) -> Tensor:
     """Return what views act on."""
-    found: Tensor = value[0] if isinstance(value, Entries) else value
-    return value.codes if isinstance(value, Values) else found
+    if isinstance(value, Entries):
+        return value.coordinates
+    numbers: Tensor = value.codes if isinstance(value, Values) else value
+    return numbers
 
 
 def with_numbers(value: Any, numbers: Tensor) -> Any:

@@ -22,7 +22,15 @@ from pyro_fnbg.engines.captured.direct import without_copies
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.supports import without_events
 
-__all__ = ["Captured", "CapturedSite", "NotCaptured", "ancestors", "capture", "for_chains"]
+__all__ = [
+    "Captured",
+    "CapturedSite",
+    "NotCaptured",
+    "ancestors",
+    "capture",
+    "computed",
+    "for_chains",
+]
 
 
 class NotCaptured(ValueError):
@@ -82,7 +90,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
         value.reshape(s) for value, s in zip(position.split(layout.sizes), shapes, strict=True)
     ]
 
-    def computed(*given: Tensor) -> list[Tensor]:
+    def run_on(*given: Tensor) -> list[Tensor]:
         sites = {site.name: v.clone() for site, v in zip(layout.sites, given, strict=False)}
         run = density.run(sites, None if rows is None else given[-1])
         numbers = [term.reshape(-1).double() for term in run.terms.values()]
@@ -98,7 +106,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     given = values if rows is None else [*values, rows]
     with torch.no_grad(), checks_done(), _without_validation(), _without_numpy():
         try:
-            graph = _traced(computed, given)
+            graph = _traced(run_on, given)
             if any(map(_writes, graph.graph.nodes)):
                 # Some operations, such as a GRU, are taken apart by the first trace only, and
                 # write in place inside
@@ -114,7 +122,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     if varying:
         raise NotCaptured(f"how many numbers it computes depends on values: {varying[0].target}")
     (named,) = found
-    outputs = iter(cast("Any", next(iter(reversed(graph.graph.nodes))).args[0]))
+    outputs = iter(_outputs(graph))
     terms = {name: next(outputs) for name in named.terms}
     sites = {
         name: CapturedSite(one.kind, {key: next(outputs) for key in one.parameters}, one.shape)
@@ -145,8 +153,7 @@ def for_chains(captured: Captured, values: Mapping[str, Tensor], rows: Tensor | 
 
     given = [*values.values(), *([] if rows is None else [rows])]
     together = _folded(_traced(torch.func.vmap(terms), given))
-    outputs = cast("Any", next(iter(reversed(together.graph.nodes))).args[0])
-    return Captured(together, dict(zip(captured.terms, outputs, strict=True)), {}, {})
+    return Captured(together, dict(zip(captured.terms, _outputs(together), strict=True)), {}, {})
 
 
 def ancestors(graph: fx.GraphModule, of: Iterable[fx.Node]) -> list[fx.Node]:
@@ -156,6 +163,20 @@ def ancestors(graph: fx.GraphModule, of: Iterable[fx.Node]) -> list[fx.Node]:
         if node in needed:
             needed.update(node.all_input_nodes)
     return [node for node in graph.graph.nodes if node in needed]
+
+
+def computed(graph: fx.GraphModule, node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
+    """Return the value of a constant or an operation, from those of what it is computed from."""
+    if node.op == "get_attr":
+        return getattr(graph, str(node.target))
+    function: Any = node.target
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+    return function(*args, **kwargs)
+
+
+def _outputs(graph: fx.GraphModule) -> list[fx.Node]:
+    """Return what a computation gives."""
+    return cast("list[fx.Node]", next(iter(reversed(graph.graph.nodes))).args[0])
 
 
 class _Found(NamedTuple):
@@ -269,11 +290,9 @@ def _folded(graph: fx.GraphModule) -> fx.GraphModule:
     without_copies(graph.graph)
     known: dict[fx.Node, Any] = {}
     for node in graph.graph.nodes:
-        if node.op == "get_attr":
-            known[node] = getattr(graph, str(node.target))
-        elif node.op == "call_function" and all(one in known for one in node.all_input_nodes):
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
-            known[node] = node.target(*args, **kwargs)
+        is_call = node.op == "call_function" and all(one in known for one in node.all_input_nodes)
+        if node.op == "get_attr" or is_call:
+            known[node] = computed(graph, node, known)
     for number, (node, value) in enumerate(known.items()):
         users = [user for user in node.users if user not in known]
         if not users or not isinstance(value, Tensor):

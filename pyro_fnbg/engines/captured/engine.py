@@ -17,7 +17,7 @@ from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.checks import checks_done
 from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.moves.base import Move
-from pyro_fnbg.core.moves.joint import JointMoves, at, stacked
+from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.captured.capture import Captured, for_chains
@@ -102,20 +102,14 @@ class CapturedEngine(Engine):
         with torch.no_grad(), pyro.validation_enabled(False):
             if num_chains > 1 and (together := self._for_chains(inputs)) is not None:
                 return together.run(inputs)
-            found = [self._alone.run(_of_chain(inputs, chain)) for chain in range(num_chains)]
-        return Record(
-            positions=torch.stack([chain.positions for chain in found]),
-            log_ratios=torch.stack([chain.log_ratios for chain in found]),
-            accepted=torch.stack([chain.accepted for chain in found]),
-            log_densities=torch.stack([chain.log_densities for chain in found]),
-            adaptation=stacked([chain.adaptation for chain in found]),
-        )
+            found = [self._alone.run(inputs.of_chain(chain)) for chain in range(num_chains)]
+        return Record.of_chains(found)
 
     def _for_chains(self, inputs: SweepInputs) -> _Chains | None:
         """Return what runs as many chains together; None where one is large, or torch cannot."""
         num_chains = len(inputs.positions)
         if num_chains not in self._together:
-            is_small = self._alone.size(_of_chain(inputs, 0)) <= SIZE_TOGETHER
+            is_small = self._alone.size(inputs.of_chain(0)) <= SIZE_TOGETHER
             self._together[num_chains] = self._made_for(inputs) if is_small else None
         return self._together[num_chains]
 
@@ -135,22 +129,10 @@ class CapturedEngine(Engine):
             found = together.run(one).log_ratios
         except Exception:  # whatever an operation raises when it is given a dimension more
             return None
-        alone = [self._alone.run(_of_chain(one, chain)).log_ratios for chain in range(num_chains)]
+        alone = [self._alone.run(one.of_chain(chain)).log_ratios for chain in range(num_chains)]
         expected, tolerance = torch.stack(alone), TOLERANCES[inputs.positions.dtype]
         are_equal = torch.allclose(found, expected, tolerance, tolerance, equal_nan=True)
         return together if are_equal else None
-
-
-def _of_chain(inputs: SweepInputs, chain: int) -> SweepInputs:
-    """Take one chain, without the dimension for chains."""
-    return SweepInputs(
-        inputs.positions[chain],
-        None if inputs.rows is None else inputs.rows[chain],
-        inputs.z[chain],
-        inputs.log_u[chain],
-        at(inputs.adaptation, chain),
-        inputs.gains,
-    )
 
 
 class _Chains:

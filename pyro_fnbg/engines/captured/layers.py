@@ -10,7 +10,7 @@ on; an operation that is no part of a chain of layers ends the reading.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from pyro_fnbg.engines.captured.arrangement import (
     viewed,
     with_numbers,
 )
-from pyro_fnbg.engines.captured.capture import ancestors
+from pyro_fnbg.engines.captured.capture import ancestors, computed
 
 __all__ = [
     "Chain",
@@ -117,9 +117,8 @@ def read_chain(
     Raises:
         NotAChain: If these values are not made of a chain of layers.
     """
-    given = [*map(Entries, sites), *([] if rows is None else [rows])]
     reader = _Reader()
-    known = reader.follow(graph, wanted, given)
+    known = reader.follow(graph, wanted, sites, rows)
     if not reader.layers or reader.inputs is None:
         raise NotAChain("its likelihood has no layers")
     for node in wanted:
@@ -141,9 +140,8 @@ def read_entries(
 
     See ``read_chain``.
     """
-    given = [*map(Entries, sites), *([] if rows is None else [rows])]
     try:
-        found = _Reader().follow(graph, [wanted], given)[wanted]
+        found = _Reader().follow(graph, [wanted], sites, rows)[wanted]
     except NotAChain:
         return None
     return found if isinstance(found, Entries) else None
@@ -153,17 +151,9 @@ def value_on(graph: fx.GraphModule, wanted: fx.Node, rows: Tensor | None) -> Ten
     """Compute a value that depends on no latent site on a batch."""
     known: dict[fx.Node, Any] = {}
     for node in ancestors(graph, [wanted]):
-        known[node] = rows if node.op == "placeholder" else _computed(graph, node, known)
+        known[node] = rows if node.op == "placeholder" else computed(graph, node, known)
     found: Tensor = known[wanted]
     return found
-
-
-def _computed(graph: fx.GraphModule, node: fx.Node, known: Mapping[fx.Node, Any]) -> Any:
-    if node.op == "get_attr":
-        return getattr(graph, str(node.target))
-    function: Any = node.target
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
-    return function(*args, **kwargs)
 
 
 class _Reader:
@@ -175,11 +165,16 @@ class _Reader:
         self.num_rows = 0
 
     def follow(
-        self, graph: fx.GraphModule, wanted: Iterable[fx.Node], given: Sequence[Any]
+        self,
+        graph: fx.GraphModule,
+        wanted: Iterable[fx.Node],
+        sites: Sequence[Tensor],
+        rows: Tensor | None,
     ) -> dict[fx.Node, Any]:
         """Return what is known of some values, and all that they are computed from."""
+        given = [*map(Entries, sites), *([] if rows is None else [rows])]
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        known = dict(zip(placeholders, given, strict=True))
+        known: dict[fx.Node, Any] = dict(zip(placeholders, given, strict=True))
         for node in ancestors(graph, wanted):
             if node in known:
                 continue
@@ -188,7 +183,7 @@ class _Reader:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
                 known[node] = self._read(node, args, kwargs, is_of_one=sum(unknown) == 1)
             else:
-                known[node] = _computed(graph, node, known)
+                known[node] = computed(graph, node, known)
         return known
 
     def _read(self, node: fx.Node, args: Any, kwargs: Any, is_of_one: bool) -> Any:
