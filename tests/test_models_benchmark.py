@@ -130,7 +130,7 @@ def agreement_record(name, r_hat, z):
         "rows": 100,
         "effort": effort,
         "fnbg": {"engine": "captured", "sweeps": 10, "thin": 1, "seconds": 1.0, "r_hat": r_hat},
-        "nuts": {"seconds": 1.0, "chains": 2, "r_hat": 1.0},
+        "nuts": {"seconds": 1.0, "draws": 2, "r_hat": 1.0},
         "quantities": {"sigma": mean},
         "versions": "1",
     }
@@ -147,11 +147,11 @@ def test_chains_that_have_not_converged_are_not_compared():
 @pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated:FutureWarning")
 def test_the_command_keeps_records_and_writes_the_page(tmp_path, monkeypatch):
     name = "hierarchical regression, no network"
-    effort = Effort(chains=2, draws=5, nuts_warmup=5, nuts_draws=5)
+    effort = Effort(chains=2, draws=5, nuts_warmup=5, least_nuts_draws=3, most_nuts_draws=5)
     monkeypatch.setattr(command, "Effort", lambda **given: effort._replace(**given))
     files = ["--results", tmp_path / "records", "--page", tmp_path / "page.md", "--models", name]
     times = ["--turns", 1, "--seconds", 0.001]
-    for options in (times, ["--agreement", "--seconds", 3.0], ["--agreement", "--seconds", 3.0]):
+    for options in (times, ["--agreement", "--seconds", 6.0], ["--agreement", "--seconds", 6.0]):
         monkeypatch.setattr(sys, "argv", ["models", *map(str, [*files, *options])])
         command.main()
         # What has a record is not compared again
@@ -161,7 +161,7 @@ def test_the_command_keeps_records_and_writes_the_page(tmp_path, monkeypatch):
         read_records(tmp_path / "records" / kind) for kind in ("speed", "agreement")
     )
     assert [record["name"] for record in speeds + agreements] == [name, name]
-    assert agreements[0]["nuts"]["chains"] == 2
+    assert agreements[0]["nuts"]["draws"] == 5
     assert path_of(tmp_path / "records" / "speed", name).exists()
     assert (tmp_path / "page.md").read_text("utf-8") == page(speeds, agreements)
 

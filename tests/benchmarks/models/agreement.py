@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -38,14 +39,16 @@ class Effort(NamedTuple):
         seconds: About how long all chains of each sampler may take, of the processor.
         draws: Draws of each FNBG chain that are kept.
         nuts_warmup: Steps of NUTS before its draws.
-        nuts_draws: Draws of each NUTS chain.
+        least_nuts_draws: With fewer draws of each NUTS chain in its time, nothing is compared.
+        most_nuts_draws: With so many, a NUTS chain ends before its time.
     """
 
     chains: int = 4
     seconds: float = 60.0
     draws: int = 500
     nuts_warmup: int = 150
-    nuts_draws: int = 250
+    least_nuts_draws: int = 50
+    most_nuts_draws: int = 5_000
 
 
 def run_agreement(name: str, effort: Effort) -> dict[str, Any]:
@@ -72,11 +75,11 @@ def run_agreement(name: str, effort: Effort) -> dict[str, Any]:
         "rows": len(args[0]),
         "effort": effort._asdict(),
         "fnbg": about | {"r_hat": _r_hat(fnbg)},
-        "nuts": {"seconds": seconds, "chains": 0, "r_hat": None},
+        "nuts": {"seconds": seconds, "draws": 0, "r_hat": None},
     }
     if not nuts:
         return record
-    record["nuts"] |= {"chains": len(next(iter(nuts.values()))), "r_hat": _r_hat(nuts)}
+    record["nuts"] |= {"draws": next(iter(nuts.values())).shape[1], "r_hat": _r_hat(nuts)}
     return record | {"quantities": compare(fnbg, nuts)}
 
 
@@ -151,36 +154,58 @@ def _by_fnbg(
 
 
 class _OutOfTime(Exception):
-    """A chain of NUTS would take too long."""
+    """A chain of NUTS has had its share of the time."""
 
 
 def _by_nuts(case: Case, args: tuple[Tensor, ...], effort: Effort) -> dict[str, Tensor] | None:
-    """Run chains of NUTS one after the other; None if not two of them end in time."""
-    limit = time.process_time() + effort.seconds
+    """Run chains of NUTS, each for its share of the time; None if one has hardly any draws."""
+    chains = [_nuts_chain(case, args, effort, number) for number in range(effort.chains)]
+    draws = min(len(chain) for chain in chains)
+    if draws < effort.least_nuts_draws:
+        return None
+    return {
+        site: torch.stack([torch.stack([draw[site] for draw in chain[:draws]]) for chain in chains])
+        for site in chains[0][0]
+    }
 
-    def stop(*_: Any) -> None:
+
+def _nuts_chain(
+    case: Case, args: tuple[Tensor, ...], effort: Effort, number: int
+) -> list[dict[str, Tensor]]:
+    limit = time.process_time() + effort.seconds / effort.chains
+    draws: list[dict[str, Tensor]] = []
+
+    def take(kernel: NUTS, values: Mapping[str, Tensor], stage: str, _: int) -> None:
+        if not stage.startswith("Warmup"):
+            found = {
+                site: kernel.transforms[site].inv(value) if site in kernel.transforms else value
+                for site, value in values.items()
+            }
+            draws.append({site: value.detach().clone() for site, value in found.items()})
         if time.process_time() > limit:
             raise _OutOfTime
 
-    chains: list[Draws] = []
-    for number in range(effort.chains):
-        pyro.set_rng_seed(100 + number)
-        mcmc = MCMC(
-            # Traced once, it runs several times as fast; and trajectories of 63 steps will do
-            NUTS(case.model, jit_compile=True, ignore_jit_warnings=True, max_tree_depth=6),
-            num_samples=effort.nuts_draws,
-            warmup_steps=effort.nuts_warmup,
-            hook_fn=stop,
-            disable_progbar=True,
-        )
-        try:
-            mcmc.run(*args)
-        except _OutOfTime:
-            break
-        chains.append(mcmc.get_samples())
-    if len(chains) < 2:
-        return None
-    return {site: torch.stack([chain[site] for chain in chains]) for site in chains[0]}
+    pyro.set_rng_seed(100 + number)
+    # Traced once, it runs several times as fast; and trajectories of 63 steps will do. Small steps,
+    # since scales of priors make the posterior narrow where they are small
+    kernel = NUTS(
+        case.model,
+        jit_compile=True,
+        ignore_jit_warnings=True,
+        max_tree_depth=6,
+        target_accept_prob=0.9,
+    )
+    mcmc = MCMC(
+        kernel,
+        num_samples=effort.most_nuts_draws,
+        warmup_steps=effort.nuts_warmup,
+        hook_fn=take,
+        disable_progbar=True,
+    )
+    # MCMC calls no hook between set-up and warmup, so its time counts as the chain's
+    with contextlib.suppress(_OutOfTime):
+        mcmc.run(*args)
+    return draws
 
 
 def compare(one: Values, other: Values) -> dict[str, dict[str, float]]:

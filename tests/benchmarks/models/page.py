@@ -66,7 +66,7 @@ AGREEMENT = """## The same posterior
 PYTHONPATH=tests python -m benchmarks.models --agreement
 ```
 
-Chains of `FNBG` and of Pyro's NUTS, up to {chains} each, on the first rows of the data. What is
+{chains} chains of `FNBG` and of Pyro's NUTS each, on the first rows of the data. What is
 compared are means of what the model and the data identify: the expected responses of the first
 {rows} rows (of classes, the probability of the first), the log likelihood, and scales, slopes and
 levels where these mean something by themselves; never the weights of a network, whose nodes can be
@@ -77,14 +77,11 @@ Versions
 : {versions}
 
 Length
-: about {length:g} s of the processor for the chains of each sampler: as many sweeps of `FNBG` as
-  fit, a third of them warmup; and the chains of NUTS that end in time, of {nuts_warmup} steps of
-  warmup and {nuts_draws} draws. Where a largest R-hat is above {most}, or fewer than two chains of
-  NUTS ended in time, nothing is compared
-
-Engine
-: the one that ran. Networks were not found yet when most of these runs were made; the engines take
-  the same decisions
+: each sampler had about the seconds of the processor in the table, all chains together: as many
+  sweeps of `FNBG` as fit, a third of them warmup; and as many steps of NUTS, of which the first
+  {nuts_warmup} are warmup. Trajectories of NUTS have 63 steps at most, and its aim of acceptance is
+  0.9. Where a largest R-hat is above {most}, or a chain of NUTS has fewer than {least_draws} draws,
+  nothing is compared
 
 """
 
@@ -200,9 +197,8 @@ def _agreement_section(records: Sequence[Record]) -> str:
         rows=ROWS,
         least=ROWS + 1,
         versions="; ".join(unique(record["versions"] for record in records)),
-        length=effort["seconds"],
         nuts_warmup=effort["nuts_warmup"],
-        nuts_draws=effort["nuts_draws"],
+        least_draws=effort["least_nuts_draws"],
         most=MOST_R_HAT,
     )
     zs = [abs(each["z"]) for record in compared for each in record["quantities"].values()]
@@ -227,16 +223,17 @@ def _agreement_lines(records: Sequence[Record]) -> Iterable[str]:
             "",
             "rows",
             "engine",
+            "seconds",
             "sweeps a chain",
             "R-hat, FNBG",
-            "chains of NUTS",
+            "draws of a NUTS chain",
             "R-hat, NUTS",
             "means",
             "beyond 2",
             "largest difference",
         ]
     )
-    yield line(["---", "---:", "---", *["---:"] * 7])
+    yield line(["---", "---:", "---", *["---:"] * 8])
     for record in records:
         fnbg, nuts = record["fnbg"], record["nuts"]
         cells = ["", "", "not compared"]
@@ -251,9 +248,10 @@ def _agreement_lines(records: Sequence[Record]) -> Iterable[str]:
                 record["name"],
                 f"{record['rows']:,}",
                 fnbg["engine"],
+                f"{record['effort']['seconds']:,.0f}",
                 f"{fnbg['sweeps']:,}",
                 f"{fnbg['r_hat']:.2f}",
-                f"{nuts['chains']}",
+                f"{nuts['draws']:,}",
                 "" if nuts["r_hat"] is None else f"{nuts['r_hat']:.2f}",
                 *cells,
             ]
