@@ -87,8 +87,9 @@ class FNBG(MCMCKernel):
             one coordinate, 0.35 for two, 0.32 for three, falling to 0.30 from ten on.
         engine: What runs the sweeps: "auto" (the fastest that applies), "fused" and "feedforward"
             (models that are feedforward networks, which is found out or stated by ``Feedforward``),
-            "captured" (models whose run can be written down as operations on tensors) or "trace"
-            (any model). All take the same decisions, up to rounding.
+            "captured" (models whose run can be written down as operations on tensors), "compiled"
+            (the same by torch's compiler, for long runs) or "trace" (any model). All take the same
+            decisions, up to rounding.
         thin: Sweeps a draw; a step of the warmup is one sweep. Statistics are over all sweeps.
         init_strategy: Where chains start without ``initial_params``: a strategy of
             ``pyro.infer.autoguide.initialization``; a draw from the prior by default.

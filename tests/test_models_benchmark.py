@@ -73,6 +73,7 @@ def test_who_is_timed_starts_from_the_same_and_is_timed_in_turn():
     assert {who: len(speeds) for who, speeds in found["sweeps_a_second"].items()} == {
         "trace": 2,
         "auto": 2,
+        "compiled": 2,
     }
 
 
@@ -89,6 +90,8 @@ def test_differences_are_in_standard_errors():
 
 def speed_record(name, engine, auto, network=None):
     speeds = {"trace": [10.0, 20.0], "auto": [10.0 * auto, 20.0 * auto]}
+    if engine == "captured":
+        speeds["compiled"] = [30.0 * auto, 60.0 * auto]
     if network is not None:
         speeds["network"] = [10.0 * auto / network, 20.0 * auto / network]
     return {
@@ -98,7 +101,7 @@ def speed_record(name, engine, auto, network=None):
         "blocks": 1,
         "parameters": 2,
         "rows": 3,
-        "setup_seconds": {"trace": 0.1, "auto": 0.2},
+        "setup_seconds": {"trace": 0.1, "auto": 0.2, "compiled": 5.0},
         "sweeps_a_second": speeds,
         "length": Length()._asdict(),
         "machine": "a machine",
@@ -120,6 +123,9 @@ def test_the_page_says_what_is_reached_and_what_is_not():
     assert "- Slower than before: mixture density\n" in text
     assert "networks: 2, of which 1 are within a tenth of `BayesianMLP`; not: lifted Seq" in text
     assert "Of the 3 others, 1 are 5 times as fast as before or more; not: counts, P" in text
+    assert (
+        "Of the 3 compiled, 2 are 5 times as fast as before or more; not: mixture density" in text
+    )
 
 
 def agreement_record(name, r_hat, z):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from tqdm import tqdm as plain_tqdm
 from tqdm.auto import tqdm
 
-__all__ = ["progress_bar"]
+__all__ = ["past_the_lock_of_bars", "progress_bar"]
 
 
 def progress_bar(total: int, is_shown: bool, **options: Any) -> tqdm:
@@ -25,6 +28,24 @@ def progress_bar(total: int, is_shown: bool, **options: Any) -> tqdm:
     # A process without a console has no stream at all
     is_off = not is_shown or sys.stderr is None or getattr(sys.stderr, "closed", False)
     return tqdm(total=total, disable=is_off, file=_Careful(sys.stderr), **options)
+
+
+@contextmanager
+def past_the_lock_of_bars() -> Iterator[None]:
+    """Let what makes bars, if only hidden ones, wait for no other thread or process that does.
+
+    Torch makes some while it traces. In a process that was forked while another thread made one, as
+    a thread of Pyro's MCMC does when workers start, the lock would be taken for ever.
+    """
+    kept = vars(plain_tqdm).get("_lock")
+    plain_tqdm.set_lock(threading.RLock())
+    try:
+        yield
+    finally:
+        if kept is None:
+            del plain_tqdm._lock
+        else:
+            plain_tqdm.set_lock(kept)
 
 
 class _Careful:

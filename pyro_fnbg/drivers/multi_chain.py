@@ -48,7 +48,7 @@ class MultiChainMCMC:
 
     What the chains target is the kernel's matter: see ``FNBG``. Chain c makes the same draws
     whatever runs beside it, and the same as in Pyro's ``MCMC``: bit for bit with the "fused" and
-    "trace" engines; on "feedforward" and "captured" the same decisions in double precision.
+    "trace" engines; on the others the same decisions in double precision.
 
     Args:
         kernel: The sampler.
@@ -64,7 +64,7 @@ class MultiChainMCMC:
         disable_progbar: Whether to show no progress bar.
         save_params: Sites whose draws are kept; all if left out.
         chain_method: "vectorized" runs all chains at once in this process: in one batch on the
-            feedforward engine, and on the captured one where they are small; on up to
+            feedforward engine, and on captured and compiled ones where they are small; on up to
             ``torch.get_num_threads()`` threads on the fused one; by turns on trace. "sequential"
             runs one chain after the other. "processes" gives each chain a process, as many at a
             time as there are cores: for models that run on trace.

@@ -12,9 +12,9 @@ from pyro_fnbg import BayesianMLP, Block, Partition
 from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.core.moves.joint import at
 from support.engines import (
-    ENGINES,
     FAST,
     TOLERANCES,
+    WITH_COMPILED,
     assert_as_model,
     assert_identical,
     go_on,
@@ -28,7 +28,7 @@ from support.engines import (
     with_scales,
 )
 
-on_every_engine = pytest.mark.parametrize("engine", ENGINES)
+on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)
 
 
 NETS = {

@@ -125,6 +125,12 @@ def counts(x, y=None):
         pyro.sample("y", LogPoisson(x[rows] @ w + b), obs=seen(y, rows))
 
 
+def counts_by_rates(x, y=None):
+    w, b = pyro.sample("w", normal(3, scale=0.3)), pyro.sample("b", normal())
+    with pyro.plate("data", len(x)) as rows:
+        pyro.sample("y", dist.Poisson((x[rows] @ w + b).exp()), obs=seen(y, rows))
+
+
 def several_responses(x, y=None):
     w = pyro.sample("w", normal(3, 2))
     with pyro.plate("data", len(x)) as rows:
@@ -143,6 +149,7 @@ NETWORKS = {
     "two scales": (two_scales, NUMBERS, (3, 4, 1), ("tanh",), (False, False)),
     "heteroscedastic": (heteroscedastic, NUMBERS, (3, 4, 2), ("relu",), (False, False)),
     "counts": (counts, CLASSES.double(), (3, 1), (), (True,)),
+    "counts by rates": (counts_by_rates, CLASSES.double(), (3, 1), (), (True,)),
     "several responses": (several_responses, X[:, :2], (3, 2), (), (False,)),
 }
 
@@ -314,6 +321,16 @@ def probabilities(x, y=None):
     pyro.sample("y", dist.Bernoulli((x @ w).sigmoid()).to_event(1), obs=y)
 
 
+def other_rates(x, y=None):
+    w = pyro.sample("w", normal(3))
+    pyro.sample("y", dist.Poisson(functional.softplus(x @ w)).to_event(1), obs=y)
+
+
+def exponentials_below(x, y=None):
+    w, v = pyro.sample("w", normal(3, 3)), pyro.sample("v", normal(3))
+    pyro.sample("y", dist.Normal((x @ w).exp() @ v, 0.5).to_event(1), obs=y)
+
+
 def clamped(x, y=None):
     w = pyro.sample("w", normal(3))
     pyro.sample("y", dist.Bernoulli(logits=(x @ w).clamp(-20, 20)).to_event(1), obs=y)
@@ -358,6 +375,8 @@ OTHERS = {
     scale_by_row: NUMBERS,
     scale_by_both: NUMBERS,
     probabilities: LABELS,
+    other_rates: CLASSES.double(),
+    exponentials_below: NUMBERS,
     clamped: LABELS,
     shares_over_rows: CLASSES,
     biases_of_rows: X[:, :2],

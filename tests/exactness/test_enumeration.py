@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pyro_fnbg import BayesianMLP, Block, Partition
-from support.engines import ENGINES, one_sweep, start
+from support.engines import WITH_COMPILED, one_sweep, start
 
 VALUES = (torch.tensor([-1.0, 0.5, 2.0]), torch.tensor([-0.5, 1.5]))
 GRID = torch.tensor(list(itertools.product(*(v.tolist() for v in VALUES)))).double()
@@ -18,7 +18,7 @@ Y = torch.tensor([1, 0, 1])
 PARTITION = Partition((Block("weight", (0,)), Block("bias", (1,))), 2)
 ALWAYS, NEVER = -math.inf, math.inf
 
-on_every_engine = pytest.mark.parametrize("engine", ENGINES)
+on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)
 
 
 def network(engine, x=X, y=Y, **options):

@@ -8,8 +8,8 @@ import torch
 from pyro_fnbg import FNBG, BayesianMLP, Block, MultiChainMCMC, Partition
 from pyro_fnbg.core.noise import ChainKey
 from support.engines import (
-    ENGINES,
     ENGINES_OF_LONG_CHAINS,
+    WITH_COMPILED,
     assert_as_model,
     assert_as_trace,
     make_inputs,
@@ -20,7 +20,7 @@ from support.engines import (
 )
 from support.statistics import assert_expectation
 
-on_every_engine = pytest.mark.parametrize("engine", ENGINES)
+on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)
 
 
 def mixed(layout):

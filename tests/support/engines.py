@@ -8,6 +8,7 @@ same state, which in single precision is all that can be asked for. Both know no
 proposes: they ask the problem's moves.
 """
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -26,16 +27,19 @@ from pyro_fnbg.core.noise import ChainKey, noise_of_sweeps
 from pyro_fnbg.core.step import log_accept_ratio
 from pyro_fnbg.engines.base import Problem, Record, SweepInputs, next_inputs
 from pyro_fnbg.engines.captured.capture import capture
-from pyro_fnbg.engines.captured.engine import CapturedEngine
 from pyro_fnbg.engines.choice import FAST as CLASSES
+from pyro_fnbg.engines.choice import OF_CAPTURED
 from pyro_fnbg.engines.network import read_network
 from pyro_fnbg.engines.trace import TraceEngine
 
 Piece = TypeVar("Piece", SweepInputs, Record)
 
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler")
 # Every exactness test runs on each of these
 ENGINES = ("trace", "captured", "feedforward", "fused")
 FAST = ("feedforward", "fused")
+# With captured operations compiled as well, some seconds a model
+WITH_COMPILED = (*ENGINES, pytest.param("compiled", marks=[pytest.mark.slow, needs_compiler]))
 # The same for long chains, which take half a minute where Python runs something for every block
 ENGINES_OF_LONG_CHAINS = (
     *(pytest.param(engine, marks=pytest.mark.slow) for engine in ENGINES[:3]), ENGINES[3],
@@ -54,7 +58,6 @@ ALL = slice(None)
 
 def start(engine: str, model: Any, *args: Any, warmup_steps: int = 0, **options: Any) -> Run:
     """Set a kernel up, as Pyro's ``MCMC`` does, and return its problem and its chain."""
-    assert engine in ENGINES
     kernel = FNBG(model, engine=engine, **options)
     with pyro.validation_enabled(False):
         kernel.setup(warmup_steps, *args)
@@ -67,11 +70,11 @@ def past_the_check(run: Run, engine: str) -> Run:
     problem = run.problem
     if engine == "trace":
         built: Any = TraceEngine(problem.density, problem.partition, problem.moves)
-    elif engine == "captured":
+    elif engine in OF_CAPTURED:
         rows = problem.batches.rows(run.chain.key, 0)
         captured = capture(problem.density, run.chain.position, rows)
         layout = problem.sites.layout
-        built = CapturedEngine(captured, layout, problem.partition, problem.moves)
+        built = OF_CAPTURED[engine](captured, layout, problem.partition, problem.moves)
     else:
         network = read_network(problem.bound, problem.sites, problem.plan)
         built = CLASSES[engine](network, problem.partition, problem.moves)
@@ -390,16 +393,16 @@ def assert_as_model(
 def put_labels(run: Run, labels: Tensor) -> None:
     """Write new labels over those that the run's engine holds."""
     engine: Any = run.problem.engine
-    if engine.name in ("trace", "captured"):
+    if engine.name in ("trace", *OF_CAPTURED):
         held = run.problem.bound.args[1]
     elif engine.name == "feedforward":
         held = engine._density._labels
     else:
         held = torch.from_numpy(engine._data.labels)
     held.copy_(labels.reshape(held.shape))
-    if engine.name == "captured":
+    if engine.name in OF_CAPTURED:
         # What follows from labels was computed when they were captured; few are ever different
         known, key = vars(engine).setdefault("by_labels", {}), tuple(labels.flatten().tolist())
         if key not in known:
-            known[key] = vars(past_the_check(run, "captured").problem.engine)
+            known[key] = vars(past_the_check(run, engine.name).problem.engine)
         vars(engine).update(known[key])

@@ -372,6 +372,15 @@ def _in_captured(mistake: str, module: str, old: str, new: str, test: str) -> Fa
     return Fault(f"{mistake}-captured", f"pyro_fnbg.{module}", old, new, killed_by, "captured")
 
 
+def _in_compiled(mistake: str, old: str, new: str) -> Fault:
+    killed_by = (
+        "tests/engines/test_compiled.py::"
+        "test_functions_are_compiled_at_their_first_call_for_any_values_and_strides"
+    )
+    module = "pyro_fnbg.engines.captured.compiled"
+    return Fault(f"{mistake}-compiled", module, old, new, killed_by, "compiled")
+
+
 def _in_feedforward(
     mistake: str, old: str, new: str, case: str, module: str = "feedforward"
 ) -> Fault:
@@ -844,6 +853,14 @@ _IN_CAPTURED = [
         "(rows + 1) % plan.num_rows",
         "rows",
         "tests/engines/test_captured.py::test_rows_that_are_constants_are_found_out",
+    ),
+    _in_compiled(
+        "outputs-in-another-order", "list(function(*given))", "list(function(*given))[::-1]"
+    ),
+    _in_compiled(
+        "compiled-for-other-strides",
+        "[value.contiguous() for value in values]",
+        "list(values)",
     ),
     _in_captured(
         "sizes-of-one-batch-for-all",

@@ -69,7 +69,7 @@ class Values(NamedTuple):
         has_bias: Whether the layer's biases are in them.
         activation: The layer's activation, if it is in them.
         form: What is made of them: "values", "above zero", "log sums" of a row's exponentials,
-            "log shares" of these sums, or "softplus".
+            "log shares" of these sums, "exponentials", or "softplus".
         added: To what is made of them.
     """
 

@@ -21,7 +21,7 @@ from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.captured.capture import Captured, for_chains
-from pyro_fnbg.engines.captured.parts import Part, Parts, values_of
+from pyro_fnbg.engines.captured.parts import Function, Part, Parts, values_of
 from pyro_fnbg.model.impossible import is_impossible
 
 __all__ = ["CapturedEngine", "CapturedState"]
@@ -86,7 +86,7 @@ class CapturedEngine(Engine):
     ) -> None:
         self._moves, self._layout, self._partition = moves, layout, partition
         self._captured = captured
-        self._alone = _Chains(captured, None, layout, partition, moves)
+        self._alone = _Chains(captured, None, layout, partition, moves, self._prepare)
         # By the number of chains; None where these cannot step together
         self._together: dict[int, _Chains | None] = {}
 
@@ -94,6 +94,10 @@ class CapturedEngine(Engine):
     def knows(move: Move) -> bool:
         """Whether the engine runs a move: it runs all."""
         return True
+
+    def _prepare(self, function: Function) -> Function:
+        """Return the function of a part as it is called."""
+        return function
 
     @checks_done()
     def run(self, inputs: SweepInputs) -> Record:
@@ -120,7 +124,7 @@ class CapturedEngine(Engine):
         try:
             captured = for_chains(self._captured, values, None if rows is None else rows[:, 0])
             place = self._layout, self._partition, self._moves
-            together = _Chains(captured, num_chains, *place)
+            together = _Chains(captured, num_chains, *place, self._prepare)
             one = inputs._replace(
                 rows=None if rows is None else rows[:, :1],
                 z=inputs.z[:, :1],
@@ -144,6 +148,7 @@ class _Chains:
         layout: The latent sites.
         partition: The blocks.
         moves: The move of each block.
+        prepare: See ``Parts``.
     """
 
     def __init__(
@@ -153,6 +158,7 @@ class _Chains:
         layout: Layout,
         partition: Partition,
         moves: JointMoves,
+        prepare: Callable[[Function], Function],
     ) -> None:
         self._moves, self._device = moves, layout.sites[0].device
         self._front = () if num_chains is None else (num_chains,)
@@ -161,7 +167,7 @@ class _Chains:
             frozenset(torch.searchsorted(ends, index, right=True).tolist())
             for index in partition.indices
         ]
-        self._parts = Parts(captured, len(layout.sites), groups)
+        self._parts = Parts(captured, len(layout.sites), groups, prepare)
         self._all_sites = tuple(
             (int(end) - site.size, int(end), (*self._front, *site.shape))
             for site, end in zip(layout.sites, ends, strict=True)

@@ -234,6 +234,8 @@ class _Reader:
             return None
         if target == aten.softplus.default and len(args) == 1:
             return values._replace(form="softplus")
+        if target == aten.exp.default:
+            return values._replace(form="exponentials")
         if target == aten._log_softmax.default:
             return values._replace(form="log shares") if self._is_by_row(values, args[1]) else None
         if values.activation or values.codes.numel() < self.num_rows * self.width:

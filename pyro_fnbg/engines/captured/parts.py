@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from pyro_fnbg.engines.captured.capture import Captured, ancestors
 from pyro_fnbg.engines.captured.direct import call_directly
 
-__all__ = ["Part", "Parts", "values_of"]
+__all__ = ["Function", "Part", "Parts", "values_of"]
 
 Function = Callable[..., Any]
 
@@ -43,6 +43,7 @@ class Parts:
         captured: The computation.
         num_sites: Number of latent sites.
         groups: Sets of sites that change together.
+        prepare: Applied to the function of each part, and of batches.
 
     Attributes:
         whole: All that any site changes.
@@ -52,9 +53,14 @@ class Parts:
     """
 
     def __init__(
-        self, captured: Captured, num_sites: int, groups: Iterable[frozenset[int]]
+        self,
+        captured: Captured,
+        num_sites: int,
+        groups: Iterable[frozenset[int]],
+        prepare: Callable[[Function], Function],
     ) -> None:
         self._module, terms = captured.graph, list(captured.terms.values())
+        self._prepare = prepare
         nodes = [node for node in captured.graph.graph.nodes if node.op == "placeholder"]
         self._inputs = list(nodes)
         nodes += [node for node in ancestors(captured.graph, terms) if node not in nodes]
@@ -137,8 +143,7 @@ class Parts:
         module = fx.GraphModule(self._module, graph)
         # Where Python looks first: a module looks for its buffers only after all else
         vars(module).update(module.named_buffers())
-        function: Function = module.forward
-        return function
+        return self._prepare(module.forward)
 
 
 def values_of(part: Part, kept: Sequence[Tensor], rows: Sequence[Tensor]) -> list[Tensor]:

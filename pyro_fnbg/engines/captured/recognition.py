@@ -8,11 +8,11 @@ states what it is.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
-from torch.distributions import Bernoulli, Categorical, Normal, StudentT
+from torch.distributions import Bernoulli, Categorical, Normal, Poisson, StudentT
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.layout import Layout
@@ -36,13 +36,28 @@ from pyro_fnbg.networks.likelihoods import FROM_NETWORK, LEAST_SCALE, Likelihood
 
 __all__ = ["recognise"]
 
-# Which likelihood a distribution is, and which of its parameters the outputs are
-KINDS: dict[type, tuple[str, str]] = {
-    Bernoulli: ("bernoulli", "logits"),
-    Categorical: ("categorical", "logits"),
-    Normal: ("normal", "loc"),
-    StudentT: ("student", "loc"),
-    LogPoisson: ("poisson", "log_rate"),
+
+class Kind(NamedTuple):
+    """Say which likelihood a distribution is.
+
+    Attributes:
+        likelihood: Its name.
+        parameter: The distribution's parameter that is made of the outputs.
+        form: What is made of them, as `Values` says.
+    """
+
+    likelihood: str
+    parameter: str
+    form: str = "values"
+
+
+KINDS: dict[type, Kind] = {
+    Bernoulli: Kind("bernoulli", "logits"),
+    Categorical: Kind("categorical", "logits", "log shares"),
+    Normal: Kind("normal", "loc"),
+    StudentT: Kind("student", "loc"),
+    LogPoisson: Kind("poisson", "log_rate"),
+    Poisson: Kind("poisson", "rate", "exponentials"),
 }
 SCALES = ("scale", "df")
 
@@ -75,10 +90,10 @@ def _recognised(
         raise NotFeedforward(f"its observed sites are {list(captured.observed)}, and must be one")
     ((name, observed),) = captured.observed.items()
     kind = next((KINDS[known] for known in KINDS if issubclass(observed.kind, known)), None)
-    if kind is None or (kind[1] == "logits" and "probs" in observed.parameters):
+    if kind is None or (kind.parameter == "logits" and "probs" in observed.parameters):
         how = " of probabilities, not of logits" if kind else ""
         raise NotFeedforward(f"the likelihood {name!r} is a {observed.kind.__name__}{how}")
-    layout, keys = sites.layout, [kind[1], *(k for k in SCALES if k in observed.parameters)]
+    layout, keys = sites.layout, [kind.parameter, *(k for k in SCALES if k in observed.parameters)]
     coordinates = zip(
         torch.arange(layout.num_params).split(layout.sizes), layout.sites, strict=True
     )
@@ -89,11 +104,12 @@ def _recognised(
     for key in keys[1:]:
         if isinstance(found[key], Tensor) and observed.parameters[key].op != "get_attr":
             raise NotFeedforward(f"the {key} of its likelihood is computed from the rows")
-    _check_rows(name, observed, found[kind[1]])
+    outputs = found[kind.parameter]
+    _check_rows(name, observed, outputs)
     # A model may compute all rows, and take those of the batch from the outputs
     takes_all = rows is not None and len(rows) < chain.num_rows == plan.num_rows
     batch = rows if takes_all and rows is not None else torch.arange(chain.num_rows)
-    likelihood = _likelihood(kind[0], chain, batch, found[kind[1]], found, layout)
+    likelihood = _likelihood(kind, chain, batch, outputs, found, layout)
     scales = _prior_scales(captured, entries, rows)
     _check_coverage(chain.layers, {*scales.values(), likelihood.scale_site}, entries)
     architecture = Architecture(
@@ -127,7 +143,7 @@ def _check_rows(name: str, observed: CapturedSite, outputs: Any) -> None:
 
 
 def _likelihood(
-    name: str,
+    kind: Kind,
     chain: Chain,
     batch: Tensor,
     outputs: Values,
@@ -137,8 +153,7 @@ def _likelihood(
     """Find out what the outputs and the observation scale are, in the rows of a batch."""
     width = len(chain.layers[-1].weights)
     codes = width * batch.cpu().unsqueeze(-1) + torch.arange(width)
-    form = "log shares" if name == "categorical" else "values"
-    if outputs.form != form or outputs.activation:
+    if outputs.form != kind.form or outputs.activation:
         raise NotFeedforward("its outputs are those of an activation")
     scale, degrees = found.get("scale"), found.get("df")
     keywords: dict[str, Any] = {}
@@ -161,9 +176,9 @@ def _likelihood(
         keywords["observation_scale"] = _only(scale, "observation scale")
     if not torch.equal(outputs.codes.reshape(-1), codes.reshape(-1)):
         raise NotFeedforward("its outputs are in another order than its last layer")
-    if name == "bernoulli" and width > 1:
+    if kind.likelihood == "bernoulli" and width > 1:
         raise NotFeedforward("its likelihood has several labels a row")
-    return Likelihood(name, width, **keywords)
+    return Likelihood(kind.likelihood, width, **keywords)
 
 
 def _only(numbers: Tensor, what: str) -> float:

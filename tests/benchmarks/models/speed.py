@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyro
 import torch
+from torch import _inductor
 
 from benchmarks.models.case import Case
 from benchmarks.models.cases import CASES
@@ -37,8 +38,9 @@ class Length(NamedTuple):
 def run_speed(name: str, length: Length) -> dict[str, Any]:
     """Time a model's sweeps, and return what is told of it.
 
-    Trace and the engine of choice start at the same state of the same chain, after warmup, and take
-    the same decisions. The ``BayesianMLP`` has a chain of its own, in the same blocks.
+    Trace, the engine of choice and, where that is "captured", the compiled engine start at the same
+    state of the same chain, after warmup, and take the same decisions. The ``BayesianMLP`` has a
+    chain of its own, in the same blocks.
     """
     torch.set_num_threads(1)
     pyro.set_rng_seed(0)
@@ -50,6 +52,11 @@ def run_speed(name: str, length: Length) -> dict[str, Any]:
         raise RuntimeError(f"{name}: the engines have other blocks, and cannot be compared")
     runs = {"auto": _warmed_up(after)}
     runs = {"trace": Run(before.problem, runs["auto"].chain), **runs}
+    compiled_seconds = None
+    if chosen.engine.name == "captured":
+        with _inductor.config.patch(force_disable_caches=True):
+            compiled, compiled_seconds = _set_up(case.model, case, "compiled", length.warmup)
+        runs["compiled"] = Run(compiled.problem, runs["auto"].chain)
     if case.network is not None:
         blocks = blocks_of_network(case, chosen.partition, layout)
         network, _ = _set_up(case.network, case, "auto", length.warmup, blocks)
@@ -67,7 +74,11 @@ def run_speed(name: str, length: Length) -> dict[str, Any]:
         "blocks": chosen.partition.num_blocks,
         "parameters": layout.num_params,
         "rows": case.num_rows,
-        "setup_seconds": {"trace": before_seconds, "auto": after_seconds},
+        "setup_seconds": {
+            "trace": before_seconds,
+            "auto": after_seconds,
+            "compiled": compiled_seconds,
+        },
         "sweeps_a_second": speeds,
         "length": length._asdict(),
     }
