@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from pyro import poutine
 from pyro.infer import MCMC, NUTS
+from pyro.infer.reparam import LocScaleReparam
 from torch import Tensor
 
 from benchmarks.models.case import Case
@@ -163,9 +164,10 @@ def _by_nuts(case: Case, args: tuple[Tensor, ...], effort: Effort) -> dict[str, 
     draws = min(len(chain) for chain in chains)
     if draws < effort.least_nuts_draws:
         return None
+    moved = {f"{site}_decentered" for site in case.narrow}
     return {
         site: torch.stack([torch.stack([draw[site] for draw in chain[:draws]]) for chain in chains])
-        for site in chains[0][0]
+        for site in chains[0][0].keys() - moved
     }
 
 
@@ -173,6 +175,7 @@ def _nuts_chain(
     case: Case, args: tuple[Tensor, ...], effort: Effort, number: int
 ) -> list[dict[str, Tensor]]:
     limit = time.process_time() + effort.seconds / effort.chains
+    model = poutine.reparam(case.model, {site: LocScaleReparam(0.0) for site in case.narrow})
     draws: list[dict[str, Tensor]] = []
 
     def take(kernel: NUTS, values: Mapping[str, Tensor], stage: str, _: int) -> None:
@@ -181,6 +184,9 @@ def _nuts_chain(
                 site: kernel.transforms[site].inv(value) if site in kernel.transforms else value
                 for site, value in values.items()
             }
+            if case.narrow:
+                nodes = poutine.trace(poutine.condition(model, found)).get_trace(*args).nodes
+                found |= {site: nodes[site]["value"] for site in case.narrow}
             draws.append({site: value.detach().clone() for site, value in found.items()})
         if time.process_time() > limit:
             raise _OutOfTime
@@ -189,7 +195,7 @@ def _nuts_chain(
     # Traced once, it runs several times as fast; and trajectories of 63 steps will do. Small steps,
     # since scales of priors make the posterior narrow where they are small
     kernel = NUTS(
-        case.model,
+        model,
         jit_compile=True,
         ignore_jit_warnings=True,
         max_tree_depth=6,

@@ -28,6 +28,8 @@ class Case:
             " transposed" behind a weight matrix that the model stores as (inputs, nodes).
         identified: Latent sites that the data and the model say something about by themselves, not
             only together with others, and whose values can so be compared between samplers.
+        narrow: Latent sites whose priors' scales are sampled, so that NUTS hardly gets to where
+            these are small. It moves them in multiples of their scales instead: the same posterior.
         rows_to_agree: Rows that are left for the comparison with NUTS, so that it ends in minutes.
     """
 
@@ -36,6 +38,7 @@ class Case:
     network: BayesianMLP | None = None
     same: Mapping[str, str] = field(default_factory=dict)
     identified: tuple[str, ...] = ()
+    narrow: tuple[str, ...] = ()
     rows_to_agree: int = 60
 
     @property

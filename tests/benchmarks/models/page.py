@@ -83,8 +83,8 @@ Length
 : each sampler had about the seconds of the processor in the table, all chains together: as many
   sweeps of `FNBG` as fit, a third of them warmup; and as many steps of NUTS, of which the first
   {nuts_warmup} are warmup. Trajectories of NUTS have 63 steps at most, and its aim of acceptance is
-  0.9. Where a largest R-hat is above {most}, or a chain of NUTS has fewer than {least_draws} draws,
-  nothing is compared
+  0.9; hierarchical weights it moves in multiples of their scales. Where a largest R-hat is above
+  {most}, or a chain of NUTS has fewer than {least_draws} draws, nothing is compared
 
 """
 

@@ -25,7 +25,8 @@ def weight_scales() -> Case:
         with pyro.plate("data", len(x)):
             pyro.sample("y", dist.Normal(mean, sigma), obs=y)
 
-    return Case(model, diabetes(), identified=("scale1", "scale2", "sigma"))
+    named = ("scale1", "scale2", "sigma")
+    return Case(model, diabetes(), identified=named, narrow=("w1", "w2"))
 
 
 def horseshoe() -> Case:
