@@ -15,6 +15,7 @@ ROOMS = (
     "networks",
     "data",
     "model",
+    "graphs",
     "prediction",
     "plots",
     "engines",

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyro_fnbg.engines.base import Problem
-from pyro_fnbg.engines.captured.capture import NotCaptured
 from pyro_fnbg.engines.captured.compiled import CompiledEngine
 from pyro_fnbg.engines.captured.engine import CapturedEngine
 from pyro_fnbg.engines.comparison import (
@@ -22,6 +21,7 @@ from pyro_fnbg.engines.feedforward import FeedforwardEngine
 from pyro_fnbg.engines.fused.engine import FusedEngine
 from pyro_fnbg.engines.network import Network, NotFeedforward
 from pyro_fnbg.engines.structure import Structure
+from pyro_fnbg.graphs.capture import NotCaptured
 from pyro_fnbg.networks.mlp import BayesianMLP
 
 __all__ = ["ENGINE_NAMES", "choose_engine"]

@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.core.priors import ParameterPriors
+from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.priors import is_one, parameter_priors, sample_sites, stated_scales
 from pyro_fnbg.model.rows import observed_values
@@ -24,7 +25,7 @@ from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import Likelihood
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
 
-__all__ = ["Network", "NetworkData", "NotFeedforward", "Strided", "network_of", "read_network"]
+__all__ = ["Network", "NetworkData", "NotFeedforward", "network_of", "read_network"]
 
 
 class NetworkData(NamedTuple):
@@ -39,25 +40,6 @@ class NetworkData(NamedTuple):
 
     inputs: Tensor
     labels: Tensor
-
-
-class Strided(NamedTuple):
-    """Say where numbers with one or two indices are among the flat coordinates.
-
-    Attributes:
-        start: Coordinate of the first.
-        steps: From one to the next, by index.
-    """
-
-    start: int
-    steps: tuple[int, ...]
-
-    def coordinates(self, *shape: int) -> Tensor:
-        """Return the coordinates of all, in a shape of as many dimensions as there are steps."""
-        found = torch.tensor(self.start)
-        for length, step in zip(shape, self.steps, strict=True):
-            found = found.unsqueeze(-1) + step * torch.arange(length)
-        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.batches import BatchPlan
-from pyro_fnbg.engines.captured.capture import Captured, NotCaptured, capture
 from pyro_fnbg.engines.captured.recognition import recognise
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
+from pyro_fnbg.graphs.capture import Captured, NotCaptured, capture
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.priors import stated_scales

@@ -147,17 +147,13 @@ def _recognised_source(itself: ModelSource) -> StatedSource | None:
     """
     if itself.num_draws <= _CHECKED_DRAWS:
         return None
-    draw = {name: value[0] for name, value in itself.samples.items()}
-    shown_network = recognised(itself.model, draw, itself.x, itself.site)
-    if shown_network is None:
+    found = recognised(itself.model, itself.samples, itself.x, itself.site)
+    if found is None:
         return None
+    source = StatedSource(
+        found.samples, itself.num_draws, itself.num_rows, itself.first, found.net, found.inputs
+    )
     try:
-        stated = _read(shown_network, itself.samples)
-        if stated is None:
-            return None
-        source = StatedSource(
-            itself.samples, itself.num_draws, itself.num_rows, itself.first, *stated
-        )
         _check_statement(source, itself, _CHECKED_DRAWS)
     except ValueError:
         return None

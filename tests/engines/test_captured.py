@@ -10,8 +10,8 @@ import torch
 
 from pyro_fnbg import FNBG
 from pyro_fnbg.engines.captured import engine as module
-from pyro_fnbg.engines.captured.capture import NotCaptured, capture
 from pyro_fnbg.engines.captured.parts import Parts
+from pyro_fnbg.graphs.capture import NotCaptured, capture
 from support.captured_models import IMPOSSIBLE, MODELS, Lifted, X, Y, by_hand, horseshoe, normal
 from support.engines import assert_as_model, make_inputs, past_the_check, run_on, start
 

@@ -8,9 +8,10 @@ from pyro.nn import PyroModule, PyroSample
 from torch.nn import functional
 
 from pyro_fnbg import FNBG, BayesianMLP
-from pyro_fnbg.engines.captured.capture import capture
 from pyro_fnbg.engines.captured.recognition import recognise
-from pyro_fnbg.engines.network import NotFeedforward, Strided
+from pyro_fnbg.engines.network import NotFeedforward
+from pyro_fnbg.graphs.capture import capture
+from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.counts import LogPoisson
 from support.data import even_normal
 from support.engines import FAST, assert_as_trace, make_inputs, start

@@ -1,4 +1,4 @@
-"""Networks that a model shows without stating them."""
+"""Networks that a model computes without stating them."""
 
 import pyro
 import pyro.distributions as dist
@@ -7,7 +7,7 @@ import torch
 from pyro.nn import PyroModule, PyroSample
 from torch.nn import functional
 
-from pyro_fnbg import marginal_predictive, predict
+from pyro_fnbg import predict
 from pyro_fnbg.prediction import sources
 from pyro_fnbg.prediction.sources import ModelSource, StatedSource, find_source
 
@@ -195,15 +195,69 @@ def test_few_draws_are_run_by_the_model(x):
     assert isinstance(find_source(model, samples_of(model, 11), x), StatedSource)
 
 
-def test_a_model_that_cannot_be_watched_is_run_itself(x):
-    def unwatched(self, h):
-        if torch.overrides._get_current_function_mode_stack():
-            raise RuntimeError("not under a mode")
-        return torch.tanh(h)
+def normal(*shape):
+    return dist.Normal(torch.zeros(shape), 1.0).to_event(len(shape))
 
-    model = changed(between=unwatched)
+
+def by_hand(x):
+    w1, b1 = pyro.sample("w1", normal(2, 3)), pyro.sample("b1", normal(3))
+    w2 = pyro.sample("w2", normal(3))
+    with pyro.plate("data", len(x)):
+        return pyro.sample("y", dist.Bernoulli(logits=torch.tanh(x @ w1 + b1) @ w2))
+
+
+def one_vector(x):
+    w = pyro.sample("w", normal(17))
+    scale = pyro.sample("scale", dist.LogNormal(torch.zeros(()), 1.0))
+    inner = torch.relu(x @ w[:8].view(2, 4) + w[8:12])
+    with pyro.plate("data", len(x)):
+        return pyro.sample("y", dist.Normal(inner @ w[12:16] + w[16], scale))
+
+
+def mean_and_scale(x):
+    w, v = pyro.sample("w", normal(4, 2)), pyro.sample("v", normal(2, 4))
+    mean, raw = (torch.relu(x @ w.T) @ v.T).unbind(-1)
+    with pyro.plate("data", len(x)):
+        return pyro.sample("y", dist.Normal(mean, functional.softplus(raw) + 1e-6))
+
+
+def counts(x):
+    w = pyro.sample("w", normal(2))
+    with pyro.plate("data", len(x)):
+        return pyro.sample("y", dist.Poisson((x @ w).exp()))
+
+
+def several_responses(x):
+    w = pyro.sample("w", normal(3, 2))
+    with pyro.plate("data", len(x)):
+        return pyro.sample("y", dist.StudentT(4.0, x @ w.T, 0.5).to_event(1))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [by_hand, one_vector, mean_and_scale, counts, several_responses],
+    ids=lambda model: model.__name__,
+)
+def test_models_of_all_kinds_are_recognised(model, x, monkeypatch):
+    pyro.set_rng_seed(0)
     samples = samples_of(model)
-    assert isinstance(find_source(model, samples, x), ModelSource)
-    torch.testing.assert_close(
-        marginal_predictive(model, samples, x), marginal_predictive(Net(), samples, x)
-    )
+    source = find_source(model, samples, x)
+    assert isinstance(source, StatedSource)
+    # No copies of draws, which may be most of the memory
+    stores = {values.untyped_storage().data_ptr() for values in samples.values()}
+    assert {values.untyped_storage().data_ptr() for values in source.samples.values()} <= stores
+    found = predict(model, samples, x)
+    monkeypatch.setattr(sources, "recognised", lambda *_: None)
+    expected = predict(model, samples, x)
+    for name in ("probabilities", "expected_entropy", "mean", "variance"):
+        if hasattr(expected, name):
+            torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+
+
+def test_weights_that_several_sites_hold_are_run_by_the_model(x):
+    def model(x):
+        w = torch.stack([pyro.sample("a", normal(2)), pyro.sample("b", normal(2))])
+        with pyro.plate("data", len(x)):
+            return pyro.sample("y", dist.Normal(x @ w.T, 1.0).to_event(1))
+
+    assert isinstance(find_source(model, samples_of(model), x), ModelSource)

@@ -26,11 +26,11 @@ from pyro_fnbg.core.moves.joint import at, stacked
 from pyro_fnbg.core.noise import ChainKey, noise_of_sweeps
 from pyro_fnbg.core.step import log_accept_ratio
 from pyro_fnbg.engines.base import Problem, Record, SweepInputs, next_inputs
-from pyro_fnbg.engines.captured.capture import capture
 from pyro_fnbg.engines.choice import FAST as CLASSES
 from pyro_fnbg.engines.choice import OF_CAPTURED
 from pyro_fnbg.engines.network import read_network
 from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.graphs.capture import capture
 
 Piece = TypeVar("Piece", SweepInputs, Record)
 

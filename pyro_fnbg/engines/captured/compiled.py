@@ -15,9 +15,9 @@ from pyro_fnbg.core.bars import past_the_lock_of_bars
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.moves.joint import JointMoves
-from pyro_fnbg.engines.captured.capture import Captured
 from pyro_fnbg.engines.captured.engine import CapturedEngine
 from pyro_fnbg.engines.captured.parts import Function
+from pyro_fnbg.graphs.capture import Captured
 
 __all__ = ["CompiledEngine", "Compiler"]
 

@@ -20,8 +20,8 @@ from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
-from pyro_fnbg.engines.captured.capture import Captured, for_chains
 from pyro_fnbg.engines.captured.parts import Function, Part, Parts, values_of
+from pyro_fnbg.graphs.capture import Captured, for_chains
 from pyro_fnbg.model.impossible import is_impossible
 
 __all__ = ["CapturedEngine", "CapturedState"]

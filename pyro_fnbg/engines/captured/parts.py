@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, fx
 
-from pyro_fnbg.engines.captured.capture import Captured, ancestors
-from pyro_fnbg.engines.captured.direct import call_directly
+from pyro_fnbg.graphs.capture import Captured, ancestors
+from pyro_fnbg.graphs.direct import call_directly
 
 __all__ = ["Function", "Part", "Parts", "values_of"]
 

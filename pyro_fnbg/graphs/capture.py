@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyro_fnbg.core.checks import checks_done
-from pyro_fnbg.engines.captured.direct import without_copies
+from pyro_fnbg.graphs.direct import without_copies
 from pyro_fnbg.model.density import ModelDensity
 from pyro_fnbg.model.supports import without_events
 
@@ -30,6 +30,9 @@ __all__ = [
     "capture",
     "computed",
     "for_chains",
+    "outputs_of",
+    "parameters_of",
+    "written_down",
 ]
 
 
@@ -79,8 +82,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
         rows: A batch, whose size matters and whose rows do not; None for all rows.
 
     Raises:
-        NotCaptured: If the model decides by values, draws numbers, computes as many numbers as
-            values say, or does what torch cannot trace.
+        NotCaptured: If it cannot be; see ``written_down``.
     """
     layout, found = density.layout, list[_Found]()
     if not layout.is_uniform:
@@ -96,17 +98,47 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
         numbers = [term.reshape(-1).double() for term in run.terms.values()]
         sites_found = dict[str, _FoundSite]()
         for name, site in run.sites.items():
-            kind, parameters = _parameters(site.distribution)
+            kind, parameters = parameters_of(site.distribution)
             shape = tuple(site.value.shape)
             sites_found[name] = _FoundSite(kind, list(parameters), shape, site.is_observed)
             numbers += parameters.values()
         found[:] = [_Found(list(run.terms), sites_found)]
         return numbers
 
-    given = values if rows is None else [*values, rows]
+    graph = written_down(run_on, values if rows is None else [*values, rows])
+    (named,) = found
+    outputs = iter(outputs_of(graph))
+    terms = {name: next(outputs) for name in named.terms}
+    sites = {
+        name: CapturedSite(one.kind, {key: next(outputs) for key in one.parameters}, one.shape)
+        for name, one in named.sites.items()
+    }
+    observed = {name for name, one in named.sites.items() if one.is_observed}
+    return Captured(
+        graph,
+        terms,
+        {name: site for name, site in sites.items() if name not in observed},
+        {name: site for name, site in sites.items() if name in observed},
+    )
+
+
+def written_down(run: Callable[..., list[Tensor]], given: Sequence[Tensor]) -> fx.GraphModule:
+    """Write down what a function that runs a model computes.
+
+    Args:
+        run: From tensors to tensors.
+        given: What it is run on; values do not matter, shapes do.
+
+    Returns:
+        A graph whose outputs are those of ``run``, one for one.
+
+    Raises:
+        NotCaptured: If the model decides by values, draws numbers, computes as many numbers as
+            values say, or does what torch cannot trace.
+    """
     with torch.no_grad(), checks_done(), _without_validation(), _without_numpy():
         try:
-            graph = _traced(run_on, given)
+            graph = _traced(run, given)
             if any(map(_writes, graph.graph.nodes)):
                 # Some operations, such as a GRU, are taken apart by the first trace only, and
                 # write in place inside
@@ -121,20 +153,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     varying = [node for node in graph.graph.nodes if _is_of_varying_size(node)]
     if varying:
         raise NotCaptured(f"how many numbers it computes depends on values: {varying[0].target}")
-    (named,) = found
-    outputs = iter(_outputs(graph))
-    terms = {name: next(outputs) for name in named.terms}
-    sites = {
-        name: CapturedSite(one.kind, {key: next(outputs) for key in one.parameters}, one.shape)
-        for name, one in named.sites.items()
-    }
-    observed = {name for name, one in named.sites.items() if one.is_observed}
-    return Captured(
-        graph,
-        terms,
-        {name: site for name, site in sites.items() if name not in observed},
-        {name: site for name, site in sites.items() if name in observed},
-    )
+    return graph
 
 
 def for_chains(captured: Captured, values: Mapping[str, Tensor], rows: Tensor | None) -> Captured:
@@ -153,7 +172,7 @@ def for_chains(captured: Captured, values: Mapping[str, Tensor], rows: Tensor | 
 
     given = [*values.values(), *([] if rows is None else [rows])]
     together = _folded(_traced(torch.func.vmap(terms), given))
-    return Captured(together, dict(zip(captured.terms, _outputs(together), strict=True)), {}, {})
+    return Captured(together, dict(zip(captured.terms, outputs_of(together), strict=True)), {}, {})
 
 
 def ancestors(graph: fx.GraphModule, of: Iterable[fx.Node]) -> list[fx.Node]:
@@ -174,7 +193,7 @@ def computed(graph: fx.GraphModule, node: fx.Node, known: Mapping[fx.Node, Any])
     return function(*args, **kwargs)
 
 
-def _outputs(graph: fx.GraphModule) -> list[fx.Node]:
+def outputs_of(graph: fx.GraphModule) -> list[fx.Node]:
     """Return what a computation gives."""
     return cast("list[fx.Node]", next(iter(reversed(graph.graph.nodes))).args[0])
 
@@ -195,7 +214,7 @@ class _FoundSite(NamedTuple):
     is_observed: bool
 
 
-def _parameters(distribution: Any) -> tuple[type, dict[str, Tensor]]:
+def parameters_of(distribution: Any) -> tuple[type, dict[str, Tensor]]:
     """Return a distribution's type and parameters: those that it was given, or has made of them."""
     base = without_events(distribution)
     return type(base), {key: one for key, one in vars(base).items() if isinstance(one, Tensor)}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx
 
-from pyro_fnbg.engines.captured.arrangement import (
+from pyro_fnbg.graphs.arrangement import (
     PIECES,
     VIEWS,
     Entries,
@@ -27,7 +27,7 @@ from pyro_fnbg.engines.captured.arrangement import (
     viewed,
     with_numbers,
 )
-from pyro_fnbg.engines.captured.capture import ancestors, computed
+from pyro_fnbg.graphs.capture import ancestors, computed
 
 __all__ = [
     "Chain",

@@ -1,0 +1,1 @@
+"""What a model computes, written down as a graph of operations on tensors."""

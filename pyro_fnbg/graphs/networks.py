@@ -1,0 +1,198 @@
+"""Networks that a model computes: what the layers, the likelihood and its scale are.
+
+Latent sites may have any names and shapes; all is read from the operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx
+from torch.distributions import Bernoulli, Categorical, Normal, Poisson, StudentT
+
+from pyro_fnbg.graphs.arrangement import Entries, Values
+from pyro_fnbg.graphs.capture import CapturedSite
+from pyro_fnbg.graphs.layers import Chain, NotAChain, read_chain
+from pyro_fnbg.networks.architecture import Architecture
+from pyro_fnbg.networks.counts import LogPoisson
+from pyro_fnbg.networks.likelihoods import FROM_NETWORK, LEAST_SCALE, Likelihood
+from pyro_fnbg.networks.statement import NotFeedforward
+
+__all__ = ["Graph", "read_architecture"]
+
+
+class Kind(NamedTuple):
+    """Say which likelihood a distribution is.
+
+    Attributes:
+        likelihood: Its name.
+        parameter: The distribution's parameter that is made of the outputs.
+        form: What is made of them, as `Values` says.
+    """
+
+    likelihood: str
+    parameter: str
+    form: str = "values"
+
+
+KINDS: dict[type, Kind] = {
+    Bernoulli: Kind("bernoulli", "logits"),
+    Categorical: Kind("categorical", "logits", "log shares"),
+    Normal: Kind("normal", "loc"),
+    StudentT: Kind("student", "loc"),
+    LogPoisson: Kind("poisson", "log_rate"),
+    Poisson: Kind("poisson", "rate", "exponentials"),
+}
+SCALES = ("scale", "df")
+
+
+class Graph(NamedTuple):
+    """Hold a computation from latent sites to a likelihood.
+
+    Attributes:
+        module: The operations. Placeholders are the values of the sites in order, and then the rows
+            of a batch, if there are batches.
+        sites: Flat coordinates of each latent site, in its shape, by name.
+        rows: Those that it was written down on; None for all rows.
+        scale_power: Which power of the exponential of its value in the placeholder a site of
+            positive numbers is: 1 where that is unconstrained, else 0.
+    """
+
+    module: fx.GraphModule
+    sites: Mapping[str, Tensor]
+    rows: Tensor | None
+    scale_power: float
+
+
+def read_architecture(
+    graph: Graph, name: str, observed: CapturedSite, num_rows: int
+) -> tuple[Architecture, Chain, bool]:
+    """Find the feedforward network that leads to a likelihood.
+
+    Args:
+        graph: The computation.
+        name: Name of the observed site.
+        observed: That site.
+        num_rows: Number of all rows.
+
+    Returns:
+        The network, whose layers are named by the sites of their first weights; where its
+        parameters and inputs are; and whether all rows are computed for each batch.
+
+    Raises:
+        NotFeedforward: If it is none that is known; says what is in the way.
+    """
+    try:
+        return _architecture(graph, name, observed, num_rows)
+    except NotAChain as reason:
+        raise NotFeedforward(str(reason)) from reason
+
+
+def _architecture(
+    graph: Graph, name: str, observed: CapturedSite, num_rows: int
+) -> tuple[Architecture, Chain, bool]:
+    kind = next((KINDS[known] for known in KINDS if issubclass(observed.kind, known)), None)
+    if kind is None or (kind.parameter == "logits" and "probs" in observed.parameters):
+        how = " of probabilities, not of logits" if kind else ""
+        raise NotFeedforward(f"the likelihood {name!r} is a {observed.kind.__name__}{how}")
+    keys = [kind.parameter, *(key for key in SCALES if key in observed.parameters)]
+    wanted = [observed.parameters[key] for key in keys]
+    chain = read_chain(graph.module, wanted, list(graph.sites.values()), graph.rows)
+    found = dict(zip(keys, chain.found, strict=True))
+    for key in keys[1:]:
+        if isinstance(found[key], Tensor) and observed.parameters[key].op != "get_attr":
+            raise NotFeedforward(f"the {key} of its likelihood is computed from the rows")
+    outputs = found[kind.parameter]
+    _check_rows(name, observed, outputs)
+    # A model may compute all rows, and take those of the batch from the outputs
+    rows = graph.rows
+    takes_all = rows is not None and len(rows) < chain.num_rows == num_rows
+    batch = rows if takes_all and rows is not None else torch.arange(chain.num_rows)
+    likelihood = _likelihood(kind, chain, batch, outputs, found, graph)
+    layers = chain.layers
+    architecture = Architecture(
+        tuple(_name(layer.weights, graph.sites) for layer in layers),
+        (layers[0].weights.shape[1], *(len(layer.weights) for layer in layers)),
+        tuple(layer.activation for layer in layers[:-1]),
+        tuple(layer.biases is not None for layer in layers),
+        likelihood,
+    )
+    return architecture, chain, takes_all
+
+
+def _name(coordinates: Tensor, sites: Mapping[str, Tensor]) -> str:
+    """Name a layer by the site of its first weight."""
+    first = coordinates.reshape(-1)[0]
+    return next(name.removesuffix(".weight") for name, own in sites.items() if first in own)
+
+
+def _check_rows(name: str, observed: CapturedSite, outputs: Any) -> None:
+    """Check that there is one distribution a row, or one a row and output, in their order."""
+    if not isinstance(outputs, Values):
+        raise NotFeedforward(f"the likelihood {name!r} does not depend on layers")
+    shape = tuple(outputs.codes.shape)
+    if issubclass(observed.kind, Categorical):
+        shape = shape[:-1]
+    if shape != observed.shape:
+        raise NotFeedforward(
+            f"the likelihood {name!r} is of shape {shape}, and what it observes of {observed.shape}"
+        )
+
+
+def _likelihood(
+    kind: Kind,
+    chain: Chain,
+    batch: Tensor,
+    outputs: Values,
+    found: dict[str, Any],
+    graph: Graph,
+) -> Likelihood:
+    """Find out what the outputs and the observation scale are, in the rows of a batch."""
+    width = len(chain.layers[-1].weights)
+    codes = width * batch.cpu().unsqueeze(-1) + torch.arange(width)
+    if outputs.form != kind.form or outputs.activation:
+        raise NotFeedforward("its outputs are those of an activation")
+    scale, degrees = found.get("scale"), found.get("df")
+    keywords: dict[str, Any] = {}
+    if isinstance(degrees, Entries | Values):
+        raise NotFeedforward("its degrees of freedom are sampled")
+    if degrees is not None:
+        keywords["degrees_of_freedom"] = _only(degrees, "degrees of freedom")
+    if isinstance(scale, Values):
+        half = width // 2
+        is_ours = scale.form == "softplus" and scale.added == LEAST_SCALE
+        fits = torch.equal(scale.codes.reshape(-1), codes[:, half:].reshape(-1))
+        if not is_ours or not fits:
+            raise NotFeedforward(
+                f"its scales are no softplus of the last outputs, plus {LEAST_SCALE}"
+            )
+        keywords["observation_scale"], codes = FROM_NETWORK, codes[:, :half]
+    elif isinstance(scale, Entries):
+        keywords["observation_scale"] = _scale_site(scale, graph)
+    elif scale is not None:
+        keywords["observation_scale"] = _only(scale, "observation scale")
+    if not torch.equal(outputs.codes.reshape(-1), codes.reshape(-1)):
+        raise NotFeedforward("its outputs are in another order than its last layer")
+    if kind.likelihood == "bernoulli" and width > 1:
+        raise NotFeedforward("its likelihood has several labels a row")
+    return Likelihood(kind.likelihood, width, **keywords)
+
+
+def _only(numbers: Tensor, what: str) -> float:
+    """Return the number that all of some numbers are."""
+    first = numbers.reshape(-1)[0]
+    if not bool((numbers == first).all()):
+        raise NotFeedforward(f"its {what} differs from row to row")
+    return float(first)
+
+
+def _scale_site(scale: Entries, graph: Graph) -> str:
+    """Name the site of one number that a scale is."""
+    coordinate = int(scale.coordinates.reshape(-1)[0])
+    is_one = bool((scale.coordinates == coordinate).all()) and scale.power == graph.scale_power
+    of_one = {int(own): name for name, own in graph.sites.items() if own.shape == ()}
+    if not is_one or coordinate not in of_one:
+        raise NotFeedforward("its observation scale is no latent site of one number")
+    return of_one[coordinate]
