@@ -8,9 +8,9 @@ from pyro.infer import MCMC
 from pyro.nn import PyroModule, PyroSample
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
-from pyro_fnbg.engines import choice, comparison
+from pyro_fnbg.engines import comparison
 from pyro_fnbg.engines.captured.engine import CapturedEngine
-from pyro_fnbg.engines.choice import FAST
+from pyro_fnbg.engines.choice import FAST, OF_CAPTURED
 from pyro_fnbg.engines.comparison import blocks_by_layer
 from pyro_fnbg.engines.network import read_network
 from support.engines import start
@@ -480,7 +480,7 @@ def test_auto_goes_on_where_an_engine_is_inaccurate_for_a_network_of_the_package
     ]
     assert found == "captured"
     assert reason.startswith("the fastest that applies (not a faster one: engine 'feedforward' an")
-    monkeypatch.setattr(choice, "CapturedEngine", inaccurate(CapturedEngine, 0.75))
+    monkeypatch.setitem(OF_CAPTURED, "captured", inaccurate(CapturedEngine, 0.75))
     with pytest.warns(UserWarning, match="the next engine is tried"):
         found, reason = chosen(model, *data)
     assert found == "trace"

@@ -144,6 +144,9 @@ _ALL = [
     _case("log-normal scale", "", "fused", dtype="float32"),
     # Other models
     *[_case("hierarchy", driver="stock", dtype=dtype) for dtype in DTYPES],
+    *[_case("hierarchy", "", "trace", dtype=dtype) for dtype in DTYPES],
+    _case("constrained", "", "trace", "vectorized", 2),
+    _case("mixed", "", "trace"),
     _case("hierarchy", driver="vectorized", chains=2, dtype="float32"),
     _case("hierarchy", driver="sequential", chains=2),
     _case("hierarchy", "batches", batch_size=8),

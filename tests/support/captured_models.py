@@ -88,7 +88,7 @@ def hierarchy(x, y=None):
         pyro.sample("y", dist.Normal(of_row, 0.5), obs=None if y is None else y[rows])
 
 
-def interval(x, y=None):
+def in_an_interval(x, y=None):
     """Its prior turns truth into numbers in a way that torch's method for it does not know."""
     shift = pyro.sample("shift", dist.Uniform(torch.tensor(-1.0, dtype=torch.float64), 2.0))
     slope = pyro.sample("slope", normal())
@@ -123,7 +123,7 @@ MODELS = {
     "two responses": lambda: two_responses,
     "hierarchy": lambda: hierarchy,
     "recurrent": Recurrent,
-    "interval": lambda: interval,
+    "interval": lambda: in_an_interval,
 }
 
 
