@@ -30,6 +30,7 @@ from pyro_fnbg.graphs.arrangement import (
 from pyro_fnbg.graphs.capture import ancestors, computed
 
 __all__ = [
+    "SCALES",
     "Chain",
     "Inputs",
     "Layer",
@@ -46,6 +47,8 @@ ACTIVATIONS = {
     aten.tanh.default: "tanh",
     aten.sigmoid.default: "sigmoid",
 }
+# What positive numbers are made of outputs by
+SCALES = ("softplus", "exponentials")
 
 
 class NotAChain(ValueError):
@@ -279,9 +282,9 @@ class _Reader:
             first, second = second, first
         if isinstance(first, Values) and isinstance(second, Entries):
             return self._with_biases(first, second)
-        is_softplus = isinstance(first, Values) and first.form == "softplus" and not first.added
-        if is_softplus and isinstance(second, float):
-            return first._replace(added=second)
+        is_scale = isinstance(first, Values) and first.form in SCALES and not first.added
+        if is_scale and isinstance(second, int | float):
+            return first._replace(added=float(second))
         raise NotAChain("a sum is of something else than a layer and its biases")
 
     def _with_biases(self, values: Values, biases: Any) -> Values:

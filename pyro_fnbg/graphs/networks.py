@@ -14,10 +14,10 @@ from torch.distributions import Bernoulli, Categorical, Normal, Poisson, Student
 
 from pyro_fnbg.graphs.arrangement import Entries, Values
 from pyro_fnbg.graphs.capture import CapturedSite
-from pyro_fnbg.graphs.layers import Chain, NotAChain, read_chain
+from pyro_fnbg.graphs.layers import SCALES, Chain, NotAChain, read_chain
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.counts import LogPoisson
-from pyro_fnbg.networks.likelihoods import FROM_NETWORK, LEAST_SCALE, Likelihood
+from pyro_fnbg.networks.likelihoods import FROM_NETWORK, Likelihood
 from pyro_fnbg.networks.statement import NotFeedforward
 
 __all__ = ["Graph", "read_architecture"]
@@ -45,7 +45,8 @@ KINDS: dict[type, Kind] = {
     LogPoisson: Kind("poisson", "log_rate"),
     Poisson: Kind("poisson", "rate", "exponentials"),
 }
-SCALES = ("scale", "df")
+# Others, which may be made of outputs or sites as well
+OTHERS = ("scale", "df")
 
 
 class Graph(NamedTuple):
@@ -97,7 +98,7 @@ def _architecture(
     if kind is None or (kind.parameter == "logits" and "probs" in observed.parameters):
         how = " of probabilities, not of logits" if kind else ""
         raise NotFeedforward(f"the likelihood {name!r} is a {observed.kind.__name__}{how}")
-    keys = [kind.parameter, *(key for key in SCALES if key in observed.parameters)]
+    keys = [kind.parameter, *(key for key in OTHERS if key in observed.parameters)]
     wanted = [observed.parameters[key] for key in keys]
     chain = read_chain(graph.module, wanted, list(graph.sites.values()), graph.rows)
     found = dict(zip(keys, chain.found, strict=True))
@@ -152,7 +153,7 @@ def _likelihood(
     """Find out what the outputs and the observation scale are, in the rows of a batch."""
     width = len(chain.layers[-1].weights)
     codes = width * batch.cpu().unsqueeze(-1) + torch.arange(width)
-    if outputs.form != kind.form or outputs.activation:
+    if outputs.form != kind.form or outputs.added or outputs.activation:
         raise NotFeedforward("its outputs are those of an activation")
     scale, degrees = found.get("scale"), found.get("df")
     keywords: dict[str, Any] = {}
@@ -162,12 +163,12 @@ def _likelihood(
         keywords["degrees_of_freedom"] = _only(degrees, "degrees of freedom")
     if isinstance(scale, Values):
         half = width // 2
-        is_ours = scale.form == "softplus" and scale.added == LEAST_SCALE
+        is_known = scale.form in SCALES and scale.added >= 0
         fits = torch.equal(scale.codes.reshape(-1), codes[:, half:].reshape(-1))
-        if not is_ours or not fits:
-            raise NotFeedforward(
-                f"its scales are no softplus of the last outputs, plus {LEAST_SCALE}"
-            )
+        if not is_known or not fits:
+            raise NotFeedforward("its scales are no softplus or exponential of the last outputs")
+        keywords["has_exponential_scale"] = scale.form == "exponentials"
+        keywords["least_scale"] = scale.added
         keywords["observation_scale"], codes = FROM_NETWORK, codes[:, :half]
     elif isinstance(scale, Entries):
         keywords["observation_scale"] = _scale_site(scale, graph)

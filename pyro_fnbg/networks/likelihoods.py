@@ -47,8 +47,8 @@ DEGREES_OF_FREEDOM = 4.0
 LEAST_SCALE = 1e-6
 
 
-def scales_of(outputs: Tensor) -> Tensor:
-    """Turn outputs of a network into scales: log(1 + exp(output)) + `LEAST_SCALE`.
+def scales_of(outputs: Tensor, least: float = LEAST_SCALE) -> Tensor:
+    """Turn outputs of a network into scales: log(1 + exp(output)), and a least scale more.
 
     Softplus and not the exponential: outputs of deep networks are large under wide priors, those of
     "relu" above all, and exp would overflow, or make one row decide everything. Right to a few
@@ -59,7 +59,7 @@ def scales_of(outputs: Tensor) -> Tensor:
         >>> scales_of(torch.tensor([-100.0, 0.0, 100.0]))
         tensor([1.0000e-06, 6.9315e-01, 1.0000e+02])
     """
-    return LEAST_SCALE - logsigmoid(-outputs)
+    return least - logsigmoid(-outputs)
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,17 @@ class Likelihood:
         observation_scale: Of "normal" and "student": a number, the name of a latent site, or
             `FROM_NETWORK`.
         degrees_of_freedom: Of "student".
+        has_exponential_scale: Whether scales from the network are exponentials of outputs, which
+            only models do that do not state what they are; else they are those of `scales_of`.
+        least_scale: What is added to scales from the network.
     """
 
     name: str
     num_outputs: int
     observation_scale: float | str = 1.0
     degrees_of_freedom: float = DEGREES_OF_FREEDOM
+    has_exponential_scale: bool = False
+    least_scale: float = LEAST_SCALE
 
     @property
     def has_scale(self) -> bool:
@@ -134,7 +139,9 @@ class Likelihood:
     def locations_and_scales(self, outputs: Tensor, dim: int) -> tuple[Tensor, Tensor]:
         """Split the outputs, along a dimension, into locations and what their scales are."""
         locations, others = outputs.split(self.num_responses, dim)
-        return locations, scales_of(others)
+        if self.has_exponential_scale:
+            return locations, others.exp() + self.least_scale
+        return locations, scales_of(others, self.least_scale)
 
     def response(
         self, outputs: Tensor, scale: float | Tensor, validate: bool | None

@@ -41,7 +41,6 @@ from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import (
     FROM_NETWORK,
     LEAST_SCALE,
-    LIKELIHOODS,
     Likelihood,
     scales_of,
 )
@@ -267,13 +266,11 @@ def compute_likelihood(head, outputs, labels, first=0, start=0, label_start=0, f
     """Score rows by the compiled code, in the type of the outputs."""
     n = outputs.shape[1] if n is None else n
     scale = 0.0 if head.has_network_scale else head.fixed_scale
-    numbers = LEAST_SCALE, head.degrees_of_freedom, head.log_normalizer
-    compiled_head = memory.Head(LIKELIHOODS.index(head.name), *numbers)
     if head.name == "poisson":
         labels = with_count_columns(torch.from_numpy(labels.T)).T.contiguous().numpy()
     found, sums = np.empty(n, outputs.dtype), np.empty(n, outputs.dtype)
     place = first, start, labels, label_start, scale, factor
-    likelihood_of(compiled_head, outputs, *place, sums, found)
+    likelihood_of(memory.head_of(head), outputs, *place, sums, found)
     return found
 
 
@@ -324,6 +321,25 @@ def test_scales_from_the_network_have_all_digits_however_small_they_are(kind):
     assert (np.abs(found + exact + constant) < 4 * np.finfo(kind).eps * (1 + np.abs(exact))).all()
     of_torch = scales_of(torch.from_numpy(outputs[1])).log().numpy()
     assert (np.abs(of_torch - exact) < 4 * np.finfo(kind).eps * (1 + np.abs(exact))).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("least", [0.0, 0.01])
+def test_exponential_scales_from_the_network(least, kind):
+    top = 80.0 if kind is np.float32 else 600.0
+    outputs = np.stack([np.zeros(10_001), np.linspace(-top, top, 10_001)]).astype(kind)
+    head = Likelihood("normal", 2, FROM_NETWORK, has_exponential_scale=True, least_scale=least)
+    found = compute_likelihood(head, outputs, np.zeros((1, 10_001), kind))
+    exact = np.log(np.exp(outputs[1].astype(np.longdouble)) + np.longdouble(kind(least)))
+    constant = np.log(2 * np.pi) / 2
+    # The exponential's relative error is as many units as its argument is large
+    assert (
+        np.abs(found + exact + constant) < 4 * np.finfo(kind).eps * (1 + np.abs(outputs[1]))
+    ).all()
+    of_torch = head.locations_and_scales(torch.from_numpy(outputs.T), -1)[1].log()[:, 0].numpy()
+    np.testing.assert_allclose(
+        -found - constant, of_torch, rtol=0, atol=100 * np.finfo(kind).eps * top
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

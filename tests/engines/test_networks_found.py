@@ -120,6 +120,23 @@ def heteroscedastic(x, y=None):
         pyro.sample("y", dist.Normal(mean, functional.softplus(raw) + 1e-6), obs=seen(y, rows))
 
 
+def another_least_scale(x, y=None):
+    w, v = pyro.sample("w", normal(3, 4)), pyro.sample("v", normal(4, 2))
+    with pyro.plate("data", len(x)) as rows:
+        mean, raw = (torch.relu(x[rows] @ w) @ v).unbind(-1)
+        pyro.sample(
+            "y", dist.StudentT(3.0, mean, 0.1 + functional.softplus(raw)), obs=seen(y, rows)
+        )
+
+
+def log_scales(x, y=None):
+    w, v = pyro.sample("w", normal(3, 4)), pyro.sample("v", normal(4, 2, scale=0.3))
+    with pyro.plate("data", len(x)) as rows:
+        outputs = torch.tanh(x[rows] @ w) @ v
+        scale = outputs[:, 1].exp()
+        pyro.sample("y", dist.Normal(outputs[:, 0], scale), obs=seen(y, rows))
+
+
 def counts(x, y=None):
     w, b = pyro.sample("w", normal(3, scale=0.3)), pyro.sample("b", normal())
     with pyro.plate("data", len(x)) as rows:
@@ -149,6 +166,8 @@ NETWORKS = {
     "stacked": (stacked, NUMBERS, (3, 3, 3, 1), ("identity", "step"), (False,) * 3),
     "two scales": (two_scales, NUMBERS, (3, 4, 1), ("tanh",), (False, False)),
     "heteroscedastic": (heteroscedastic, NUMBERS, (3, 4, 2), ("relu",), (False, False)),
+    "another least scale": (another_least_scale, NUMBERS, (3, 4, 2), ("relu",), (False, False)),
+    "log scales": (log_scales, NUMBERS, (3, 4, 2), ("tanh",), (False, False)),
     "counts": (counts, CLASSES.double(), (3, 1), (), (True,)),
     "counts by rates": (counts_by_rates, CLASSES.double(), (3, 1), (), (True,)),
     "several responses": (several_responses, X[:, :2], (3, 2), (), (False,)),
@@ -254,10 +273,15 @@ def sees_the_layer_below_again(x, y=None):
     pyro.sample("y", dist.Normal(mean, functional.softplus(raw[:, 1]) + 1e-6).to_event(1), obs=y)
 
 
-def another_least_scale(x, y=None):
+def a_least_rate(x, y=None):
+    w = pyro.sample("w", normal(3))
+    pyro.sample("y", dist.Poisson((x @ w).exp() + 0.1).to_event(1), obs=y)
+
+
+def a_scale_below_zero(x, y=None):
     w, v = pyro.sample("w", normal(3, 4)), pyro.sample("v", normal(4, 2))
     mean, raw = (torch.relu(x @ w) @ v).unbind(-1)
-    pyro.sample("y", dist.Normal(mean, functional.softplus(raw) + 1e-3).to_event(1), obs=y)
+    pyro.sample("y", dist.Normal(mean, functional.softplus(raw) - 1e-9).to_event(1), obs=y)
 
 
 def scale_of_each_response(x, y=None):
@@ -364,7 +388,8 @@ OTHERS = {
     skips: NUMBERS,
     two_heads: NUMBERS,
     sees_the_layer_below_again: NUMBERS,
-    another_least_scale: NUMBERS,
+    a_least_rate: CLASSES.double(),
+    a_scale_below_zero: NUMBERS,
     scale_of_each_response: X[:, :2],
     unused_site: NUMBERS,
     same_weights_twice: NUMBERS,

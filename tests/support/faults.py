@@ -1042,11 +1042,11 @@ _IN_RECOGNITION = [
             "test_what_is_no_network_is_not_taken_for_one[scale_of_each_response]",
         ),
         (
-            "another-least-scale",
+            "a-least-rate",
             "graphs.networks",
-            "and scale.added == LEAST_SCALE",
-            "",
-            "test_what_is_no_network_is_not_taken_for_one[another_least_scale]",
+            "or outputs.added or",
+            "or",
+            "test_what_is_no_network_is_not_taken_for_one[a_least_rate]",
         ),
         (
             "outputs-left-out",
@@ -1378,8 +1378,8 @@ _IN_LIKELIHOODS = [
     Fault(
         "scales-are-exponentials",
         "pyro_fnbg.networks.likelihoods",
-        "LEAST_SCALE - logsigmoid(-outputs)",
-        "LEAST_SCALE + outputs.exp()",
+        "least - logsigmoid(-outputs)",
+        "least + outputs.exp()",
         _BY_HAND + "[normal-1]",
     ),
     Fault(

@@ -126,9 +126,14 @@ def log_likelihood(
                 others = outputs[first + columns + k, start : start + n]
                 for r in range(n):
                     other = others[r]
-                    size = other if other > zero else -other
-                    above = other if other > zero else zero
-                    spread = least + (above + log1p(exp(-size)))
+                    if head.has_exponential_scale:
+                        # A square reaches infinity, where the exponential ends
+                        root = exp(half * other)
+                        spread = least + root * root
+                    else:
+                        size = other if other > zero else -other
+                        above = other if other > zero else zero
+                        spread = least + (above + log1p(exp(-size)))
                     errors[r] = (values[r] - locations[r]) / spread
                     target[r] += log(spread)
             if head.code == 2:

@@ -17,7 +17,7 @@ from pyro_fnbg.core.moves.pcn import MAX_ODDS, PCN
 from pyro_fnbg.core.priors import Family, ParameterPriors
 from pyro_fnbg.engines.network import Network, NotFeedforward
 from pyro_fnbg.model.positive import log_form
-from pyro_fnbg.networks.likelihoods import LEAST_SCALE, LIKELIHOODS
+from pyro_fnbg.networks.likelihoods import LIKELIHOODS, Likelihood
 from pyro_fnbg.networks.statement import ACTIVATIONS
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Net",
     "Results",
     "Work",
+    "head_of",
     "make_data",
     "make_moves",
     "make_net",
@@ -57,6 +58,7 @@ class Head(NamedTuple):
 
     code: int  # its place in LIKELIHOODS
     least_scale: float  # the smallest observation scale that a network can give
+    has_exponential_scale: bool  # else that is a softplus of outputs
     degrees_of_freedom: float
     log_normalizer: float
 
@@ -166,6 +168,17 @@ class Results(NamedTuple):
     moved_rows: Array  # (K, B) rows on which a candidate was followed up the layers
 
 
+def head_of(likelihood: Likelihood) -> Head:
+    """Turn a likelihood into what the compiled code reads of it."""
+    return Head(
+        LIKELIHOODS.index(likelihood.name),
+        likelihood.least_scale,
+        likelihood.has_exponential_scale,
+        likelihood.degrees_of_freedom,
+        likelihood.log_normalizer,
+    )
+
+
 def make_net(network: Network, partition: Partition) -> Net:
     """Turn network and blocks into the arrays that the compiled sweep reads."""
     architecture, priors = network.architecture, network.priors
@@ -205,12 +218,7 @@ def make_net(network: Network, partition: Partition) -> Net:
         activations=np.array(
             [0, *(list(ACTIVATIONS).index(name) for name in network.activations), 4]
         ),
-        head=Head(
-            LIKELIHOODS.index(likelihood.name),
-            LEAST_SCALE,
-            likelihood.degrees_of_freedom,
-            likelihood.log_normalizer,
-        ),
+        head=head_of(likelihood),
         factor=network.factor,
         fixed_scale=0.0 if likelihood.has_network_scale else likelihood.fixed_scale,
         scale_coordinate=-1 if network.scale_coordinate is None else network.scale_coordinate,
