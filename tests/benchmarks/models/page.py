@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -144,25 +145,37 @@ def _speed_section(records: Sequence[Record]) -> str:
         turns=length["turns"],
         length=length["seconds"],
     )
-    return heading + "\n".join([*_speed_lines(records), "", *_verdicts(records)])
+    parts = [_speed_lines(records), [""], _verdicts(records), [""], _setup_lines(records)]
+    return heading + "\n".join(chain.from_iterable(parts))
 
 
 def _speed_lines(records: Sequence[Record]) -> Iterable[str]:
-    headings = ["", "parameters", "blocks", "rows", "engine", "before", "after", "ratio"]
-    headings += ["compiled", "ratio", "of `BayesianMLP`"]
-    yield line([*headings, "set-up before", "set-up after", "set-up compiled"])
-    yield line(["---", "---:", "---:", "---:", "---", *["---:"] * 9])
+    yield line(["", "engine", "before", "after", "ratio", "compiled", "ratio", "of `BayesianMLP`"])
+    yield line(["---", "---", *["---:"] * 6])
     for record in records:
-        speeds, setup = record["sweeps_a_second"], record["setup_seconds"]
+        speeds = record["sweeps_a_second"]
         yield line(
             [
                 record["name"],
-                *(f"{record[key]:,}" for key in ("parameters", "blocks", "rows")),
                 record["engine"],
                 number(median(speeds["trace"])),
                 *_speed_cells(record, "auto"),
                 *_speed_cells(record, "compiled"),
                 spread(_ratios(record, "auto", "network"), number) if "network" in speeds else "",
+            ]
+        )
+
+
+def _setup_lines(records: Sequence[Record]) -> Iterable[str]:
+    headings = ["", "parameters", "blocks", "rows", "set-up before", "set-up after"]
+    yield line([*headings, "set-up compiled"])
+    yield line(["---", *["---:"] * 6])
+    for record in records:
+        setup = record["setup_seconds"]
+        yield line(
+            [
+                record["name"],
+                *(f"{record[key]:,}" for key in ("parameters", "blocks", "rows")),
                 *(seconds(setup[who]) if setup[who] else "" for who in setup),
             ]
         )
