@@ -1,17 +1,22 @@
-"""Compiled functions whose machine code is kept on disk, where there is a place for it."""
+"""What is compiled: its machine code is kept on disk where there is a place, and users are told."""
 
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
 
-__all__ = ["kept_on_disk", "warn_if_not_kept"]
+__all__ = ["kept_on_disk", "warn_if_not_kept", "while_compiling"]
+
+# Seconds after which that is said; what is on disk is read in less
+PATIENCE = 2.0
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _FunctionCache: Any = FunctionCache  # Numba has no types
@@ -64,6 +69,19 @@ def warn_if_not_kept(function: Callable[..., Any]) -> None:
     """Warn, once a process, that a function is compiled by each process anew."""
     if isinstance(function, Dispatcher) and function.stats.cache_path is None:
         _warn_once("neither the package's folder nor the user's cache can be written to")
+
+
+@contextmanager
+def while_compiling(what: str) -> Iterator[None]:
+    """Say on the standard error stream what is being compiled, where that takes long."""
+    words = f"pyro_fnbg: compiling {what}"
+    timer = threading.Timer(PATIENCE, print, [words], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @functools.cache

@@ -91,27 +91,29 @@ def choose_engine(
         return replace(found, engine_reason=f"{asked}; {PROVEN}")
     if name != "auto":
         raise ValueError(
-            f"engine={name!r} cannot run this model: {reason}; engine='trace' runs any model, and "
-            "'auto' chooses"
+            f"engine={name!r} cannot run this model: {reason}; engine='auto' takes the fastest "
+            "that can"
         )
-    refusals = [reason]
-    for candidate in _of_captured(problem, structure, at):
+    if isinstance(structure.captured, NotCaptured):
+        refusals = dict.fromkeys([reason, str(structure.captured)])
+        return replace(problem, engine_reason=f"the model itself is run: {'; and '.join(refusals)}")
+    refusals = dict.fromkeys([reason])
+    for candidate in _of_captured(problem, at):
         why = f"the fastest that applies (not a faster one: {'; '.join(refusals)})"
         try:
             return _captured(candidate, problem, structure, at, why)
         except ValueError as refusal:
-            refusals.append(str(refusal))
+            refusals[str(refusal)] = None
     words = f"the model itself is run: {'; and '.join(refusals)}"
     return replace(problem, engine_reason=words)
 
 
-def _of_captured(problem: Problem, structure: Structure, at: Places) -> Sequence[str]:
+def _of_captured(problem: Problem, at: Places) -> Sequence[str]:
     """Name the engines of captured operations to try, the fastest first."""
     # By what is the same in every run, not by a clock: engines round differently
     num_steps = problem.warmup_steps * problem.partition.num_blocks
     pays = num_steps >= STEPS_THAT_PAY and not at.positions.is_cuda
-    is_compiled = pays and not isinstance(structure.captured, NotCaptured)
-    return ("compiled", "captured") if is_compiled else ("captured",)
+    return ("compiled", "captured") if pays else ("captured",)
 
 
 def _fast(name: str, problem: Problem, network: Network, at: Places) -> Problem:

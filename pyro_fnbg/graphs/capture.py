@@ -144,7 +144,7 @@ def written_down(run: Callable[..., list[Tensor]], given: Sequence[Tensor]) -> f
                 # write in place inside
                 graph = _traced(graph, given)
         except Exception as error:
-            raise NotCaptured(f"its run cannot be written down: {_first_line(error)}") from error
+            raise NotCaptured(_reason(error)) from error
     random = [node for node in graph.graph.nodes if _is_random(node)]
     if random:
         raise NotCaptured(f"it draws numbers by {random[0].target}")
@@ -286,8 +286,12 @@ def _without_numpy() -> Iterator[None]:
         Tensor.numpy = kept  # type: ignore[method-assign]
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _reason(error: Exception) -> str:
+    """Say why a run cannot be written down."""
+    if "_local_scalar_dense" in str(error):
+        return "it takes values out of its sites, as `if` and `.item()` do"
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return f"its run cannot be written down: {lines[0]}"
 
 
 def _is_random(node: fx.Node) -> bool:

@@ -175,7 +175,9 @@ def _likelihood(
     elif scale is not None:
         keywords["observation_scale"] = _only(scale, "observation scale")
     if not torch.equal(outputs.codes.reshape(-1), codes.reshape(-1)):
-        raise NotFeedforward("its outputs are in another order than its last layer")
+        raise NotFeedforward(
+            "its likelihood does not see all nodes of the last layer, each once and in their order"
+        )
     if kind.likelihood == "bernoulli" and width > 1:
         raise NotFeedforward("its likelihood has several labels a row")
     return Likelihood(kind.likelihood, width, **keywords)

@@ -4,13 +4,15 @@ import pickle
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numba
 import pytest
 from numba.core.caching import IndexDataCacheFile
 
-from pyro_fnbg.core.compiling import _warn_once, kept_on_disk, warn_if_not_kept
+from pyro_fnbg.core import compiling
+from pyro_fnbg.core.compiling import _warn_once, kept_on_disk, warn_if_not_kept, while_compiling
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -128,3 +130,22 @@ def test_sampling_where_nothing_can_be_written_says_so_once(without_folders):
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["engine", "fused"]
     assert done.stderr.count("has to compile anew in every process") == 1
+
+
+def test_a_long_compilation_says_so_and_a_short_one_does_not(monkeypatch, capsys):
+    monkeypatch.setattr(compiling, "PATIENCE", 0.05)
+    with while_compiling("the engine"):
+        time.sleep(0.5)
+    assert capsys.readouterr() == ("", "pyro_fnbg: compiling the engine\n")
+    with while_compiling("the engine"):
+        pass
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_message_is_given_up_if_compilation_fails(monkeypatch, capsys):
+    monkeypatch.setattr(compiling, "PATIENCE", 0.05)
+    with pytest.raises(ZeroDivisionError), while_compiling("the engine"):
+        raise ZeroDivisionError
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""

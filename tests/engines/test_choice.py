@@ -139,7 +139,7 @@ def test_a_named_engine_says_what_it_does_not_know_and_what_else_there_is(data):
     model, _, _ = AUTO["scale unknown to fused"]
     message = (
         "engine='fused' cannot run this model: the prior of its observation scale is Weibull; "
-        "engine='trace' runs any model, and 'auto' chooses"
+        "engine='auto' takes the fastest that can"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         chosen(model, *data, engine="fused")

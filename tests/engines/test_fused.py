@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.compiling import _warn_once
 from pyro_fnbg.engines.fused import compiled, memory
-from pyro_fnbg.engines.fused import engine as fused
 from pyro_fnbg.engines.fused.elementwise import (
     activate,
     add_products,
@@ -621,28 +619,6 @@ def test_arguments_are_left_as_they_are():
 
 
 # --- Compilation and its cache -------------------------------------------------------------------
-
-
-def test_a_long_compilation_says_so_and_a_short_one_does_not(monkeypatch, capsys):
-    monkeypatch.setattr(fused, "PATIENCE", 0.05)
-    with fused._message_while_compiling("torch.float32"):
-        time.sleep(0.5)
-    found = capsys.readouterr()
-    assert found.out == ""
-    assert found.err.startswith("pyro_fnbg: compiling the fused engine for torch.float32")
-    assert found.err.count("\n") == 1
-    with fused._message_while_compiling("torch.float32"):
-        pass
-    time.sleep(0.2)
-    assert capsys.readouterr().err == ""
-
-
-def test_the_message_is_given_up_if_compilation_fails(monkeypatch, capsys):
-    monkeypatch.setattr(fused, "PATIENCE", 0.05)
-    with pytest.raises(ZeroDivisionError), fused._message_while_compiling("torch.float32"):
-        raise ZeroDivisionError
-    time.sleep(0.2)
-    assert capsys.readouterr().err == ""
 
 
 def test_compiled_code_that_cannot_be_kept_is_warned_of_before_the_first_sweep(monkeypatch):

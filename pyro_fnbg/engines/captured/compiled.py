@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -13,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyro_fnbg.core.bars import past_the_lock_of_bars
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.compiling import while_compiling
 from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.engines.captured.engine import CapturedEngine
@@ -60,9 +63,7 @@ class Compiler:
             RuntimeError: If torch's compiler cannot; says what it says.
         """
         started = time.perf_counter()
-        with torch.no_grad(), past_the_lock_of_bars(), warnings.catch_warnings():
-            # Of what torch calls itself
-            warnings.simplefilter("ignore")
+        with torch.no_grad(), _in_peace(), while_compiling("operations of the model"):
             graph = make_fx(lambda *given: list(function(*given)))(*values)
             try:
                 # Not torch.compile, whose checks of what it is given take longer than most blocks
@@ -73,6 +74,21 @@ class Compiler:
         self.count += 1
         self.seconds += time.perf_counter() - started
         return found
+
+
+@contextmanager
+def _in_peace() -> Iterator[None]:
+    """Keep to itself what torch says of its own, and wait for nobody's progress bar."""
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    kept = logger.level
+    # There may be no GPU: nothing is compiled for one
+    logger.setLevel(logging.ERROR)
+    try:
+        with past_the_lock_of_bars(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(kept)
 
 
 class CompiledEngine(CapturedEngine):

@@ -5,7 +5,8 @@ What other sites lead to is kept from the sweep's start, or from the last block 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -43,8 +44,9 @@ class CapturedState(NamedTuple):
 # First and last flat coordinate of a site, and its shape
 _Site = tuple[int, int, tuple[int, ...]]
 
-# Numbers kept of a chain up to which several chains step together
-SIZE_TOGETHER = 40_000
+# Numbers kept of a chain up to which it is small: several chains step together, and on one thread,
+# since threads wait for each other longer than such operations take, most of all on busy cores
+SMALL = 40_000
 # How far log ratios of chains together and of each alone may differ, relative and absolute: more
 # than rounding, and less than another computation
 TOLERANCES = {torch.float32: 1e-2, torch.float64: 1e-6}
@@ -87,6 +89,7 @@ class CapturedEngine(Engine):
         self._moves, self._layout, self._partition = moves, layout, partition
         self._captured = captured
         self._alone = _Chains(captured, None, layout, partition, moves, self._prepare)
+        self._is_small: bool | None = None
         # By the number of chains; None where these cannot step together
         self._together: dict[int, _Chains | None] = {}
 
@@ -102,19 +105,21 @@ class CapturedEngine(Engine):
     @checks_done()
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""
-        num_chains = len(inputs.positions)
-        with torch.no_grad(), pyro.validation_enabled(False):
-            if num_chains > 1 and (together := self._for_chains(inputs)) is not None:
-                return together.run(inputs)
-            found = [self._alone.run(inputs.of_chain(chain)) for chain in range(num_chains)]
+        num_chains, num_threads = len(inputs.positions), torch.get_num_threads()
+        with torch.no_grad(), pyro.validation_enabled(False), _on_threads(1):
+            if self._is_small is None:
+                self._is_small = self._alone.size(inputs.of_chain(0)) <= SMALL
+            with _on_threads(1 if self._is_small else num_threads):
+                if num_chains > 1 and (together := self._for_chains(inputs)) is not None:
+                    return together.run(inputs)
+                found = [self._alone.run(inputs.of_chain(chain)) for chain in range(num_chains)]
         return Record.of_chains(found)
 
     def _for_chains(self, inputs: SweepInputs) -> _Chains | None:
         """Return what runs as many chains together; None where one is large, or torch cannot."""
         num_chains = len(inputs.positions)
         if num_chains not in self._together:
-            is_small = self._alone.size(inputs.of_chain(0)) <= SIZE_TOGETHER
-            self._together[num_chains] = self._made_for(inputs) if is_small else None
+            self._together[num_chains] = self._made_for(inputs) if self._is_small else None
         return self._together[num_chains]
 
     def _made_for(self, inputs: SweepInputs) -> _Chains | None:
@@ -137,6 +142,17 @@ class CapturedEngine(Engine):
         expected, tolerance = torch.stack(alone), TOLERANCES[inputs.positions.dtype]
         are_equal = torch.allclose(found, expected, tolerance, tolerance, equal_nan=True)
         return together if are_equal else None
+
+
+@contextmanager
+def _on_threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads."""
+    kept = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(kept)
 
 
 class _Chains:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +9,7 @@ import numpy as np
 import torch
 
 from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.compiling import warn_if_not_kept
+from pyro_fnbg.core.compiling import warn_if_not_kept, while_compiling
 from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
@@ -29,9 +27,6 @@ from pyro_fnbg.engines.fused.moves import COMPILED_MOVES, noise_of, pack, unpack
 from pyro_fnbg.engines.network import Network, NotFeedforward
 
 __all__ = ["FusedEngine"]
-
-# Seconds after which a first sweep says that it is being compiled, not read from disk
-PATIENCE = 2.0
 
 
 class FusedEngine(Engine):
@@ -70,7 +65,7 @@ class FusedEngine(Engine):
         # No sweeps at all: they are compiled by that
         nothing = torch.empty(1, 0, partition.num_params, dtype=torch.float64)
         warn_if_not_kept(run_sweeps)
-        with _message_while_compiling(str(dtype)):
+        with while_compiling(f"the fused engine for {dtype} (about 20 s)"):
             self.run(
                 SweepInputs(
                     nothing.new_zeros(1, partition.num_params).to(dtype),
@@ -143,15 +138,3 @@ class FusedEngine(Engine):
             work = make_work(self._net, self._data, num_rows)
         yield work
         self._works.append(work)
-
-
-@contextmanager
-def _message_while_compiling(dtype: str) -> Iterator[None]:
-    """Say that the sweep is being compiled, where it was not found on disk."""
-    message = f"pyro_fnbg: compiling the fused engine for {dtype} (about 20 s)"
-    timer = threading.Timer(PATIENCE, print, [message], {"file": sys.stderr, "flush": True})
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
