@@ -36,9 +36,9 @@ OF_CAPTURED: dict[str, type[CapturedEngine]] = {
 }
 ENGINE_NAMES = ("auto", *FAST, *OF_CAPTURED, "trace")
 
-# Steps of blocks in the warmup from which on compiling pays, which takes about 3 to 17 s and saves
-# a third to a half of a run that is some times as long: 100,000 take 4 to 20 s
-STEPS_THAT_PAY = 100_000
+# Steps of blocks in the warmup, for each latent site, from which on compiling pays: it takes about a
+# second for each site, and saves some 50 millionths at each step of a run longer than its warmup
+STEPS_THAT_PAY = 20_000
 # Positions that a captured computation is compared at: another might take another turn
 TURNS = 3
 PROVEN = "its log ratios were compared with the model's"
@@ -112,7 +112,9 @@ def _of_captured(problem: Problem, at: Places) -> Sequence[str]:
     """Name the engines of captured operations to try, the fastest first."""
     # By what is the same in every run, not by a clock: engines round differently
     num_steps = problem.warmup_steps * problem.partition.num_blocks
-    pays = num_steps >= STEPS_THAT_PAY and not at.positions.is_cuda
+    pays = (
+        num_steps >= STEPS_THAT_PAY * len(problem.sites.layout.sites) and not at.positions.is_cuda
+    )
     return ("compiled", "captured") if pays else ("captured",)
 
 

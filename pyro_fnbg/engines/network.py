@@ -225,7 +225,7 @@ def _observed_site(messages: dict[str, Any], sites: ModelSites, plan: BatchPlan)
     (name,) = sites.observed
     plate = sites.plates.get(plan.plate or "")
     stated = 1.0 if plate is None else plate.size / plate.num_rows
-    if messages[name]["mask"] is not None or messages[name]["scale"] != stated:
+    if messages[name]["mask"] is not None or not is_one(messages[name]["scale"] / stated):
         raise NotFeedforward(f"its observed site {name!r} is masked or scaled")
     return name
 

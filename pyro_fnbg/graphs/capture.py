@@ -32,8 +32,13 @@ __all__ = [
     "for_chains",
     "outputs_of",
     "parameters_of",
+    "placeholders_of",
     "written_down",
 ]
+
+
+# How NumPy gets at a tensor's memory
+WAYS_TO_NUMPY = ("numpy", "__dlpack__")
 
 
 class NotCaptured(ValueError):
@@ -47,11 +52,13 @@ class CapturedSite(NamedTuple):
         kind: Type of its distribution, without events.
         parameters: The distribution's parameters, by name.
         shape: Shape of the site's value.
+        value: That value, where it is known.
     """
 
     kind: type
     parameters: dict[str, fx.Node]
     shape: tuple[int, ...]
+    value: fx.Node | None = None
 
 
 class Captured(NamedTuple):
@@ -101,7 +108,7 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
             kind, parameters = parameters_of(site.distribution)
             shape = tuple(site.value.shape)
             sites_found[name] = _FoundSite(kind, list(parameters), shape, site.is_observed)
-            numbers += parameters.values()
+            numbers += [*parameters.values(), site.value]
         found[:] = [_Found(list(run.terms), sites_found)]
         return numbers
 
@@ -110,7 +117,9 @@ def capture(density: ModelDensity, position: Tensor, rows: Tensor | None) -> Cap
     outputs = iter(outputs_of(graph))
     terms = {name: next(outputs) for name in named.terms}
     sites = {
-        name: CapturedSite(one.kind, {key: next(outputs) for key in one.parameters}, one.shape)
+        name: CapturedSite(
+            one.kind, {key: next(outputs) for key in one.parameters}, one.shape, next(outputs)
+        )
         for name, one in named.sites.items()
     }
     observed = {name for name, one in named.sites.items() if one.is_observed}
@@ -173,6 +182,13 @@ def for_chains(captured: Captured, values: Mapping[str, Tensor], rows: Tensor | 
     given = [*values.values(), *([] if rows is None else [rows])]
     together = _folded(_traced(torch.func.vmap(terms), given))
     return Captured(together, dict(zip(captured.terms, outputs_of(together), strict=True)), {}, {})
+
+
+def placeholders_of(graph: fx.GraphModule, node: fx.Node) -> set[int]:
+    """Return the numbers of the inputs that a value is computed from."""
+    needed = set(ancestors(graph, [node]))
+    inputs = (each for each in graph.graph.nodes if each.op == "placeholder")
+    return {number for number, each in enumerate(inputs) if each in needed}
 
 
 def ancestors(graph: fx.GraphModule, of: Iterable[fx.Node]) -> list[fx.Node]:
@@ -272,18 +288,23 @@ def _without_validation() -> Iterator[None]:
 @contextmanager
 def _without_numpy() -> Iterator[None]:
     """Refuse NumPy the values of what is traced: it would find memory that nobody wrote to."""
-    kept: Callable[..., Any] = Tensor.numpy
+    kept: dict[str, Callable[..., Any]] = {way: getattr(Tensor, way) for way in WAYS_TO_NUMPY}
 
-    def numpy(tensor: Tensor, **options: Any) -> Any:
-        if torch._is_functional_tensor(tensor):
-            raise RuntimeError("NumPy computes with its values")
-        return kept(tensor, **options)
+    def refusing(way: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(tensor: Tensor, *args: Any, **options: Any) -> Any:
+            if torch._is_functional_tensor(tensor):
+                raise RuntimeError("NumPy computes with its values")
+            return way(tensor, *args, **options)
 
-    Tensor.numpy = numpy  # type: ignore[method-assign, assignment]
+        return checked
+
+    for name, way in kept.items():
+        setattr(Tensor, name, refusing(way))
     try:
         yield
     finally:
-        Tensor.numpy = kept  # type: ignore[method-assign]
+        for name, way in kept.items():
+            setattr(Tensor, name, way)
 
 
 def _reason(error: Exception) -> str:

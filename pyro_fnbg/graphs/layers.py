@@ -232,7 +232,8 @@ class _Reader:
             return self._log_shares(values, args[1])
         if target == aten.logsumexp.default and args[2:] == (True,):
             is_whole = values.form in ("values", "log shares") and self._is_by_row(values, *args[1])
-            return values._replace(form="log sums") if is_whole else None
+            # One a row, with the code of the row's first value
+            return values._replace(form="log sums", codes=values.codes[:, :1]) if is_whole else None
         if values.form != "values":
             return None
         if target == aten.softplus.default and len(args) == 1:
@@ -254,7 +255,7 @@ class _Reader:
         are_sums = isinstance(sums, Values) and sums.form == "log sums"
         if not are_sums or values.form not in ("values", "log shares"):
             return None
-        is_own = torch.equal(values.codes, sums.codes)
+        is_own = torch.equal(values.codes[:, :1], sums.codes)
         return values._replace(form="log shares") if is_own else None
 
     def _activated(self, values: Values, name: str) -> Values:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pyro
 import torch
 from torch import Tensor, fx
-from torch.distributions import Bernoulli, Categorical, Normal, Poisson, StudentT
+from torch.distributions import Categorical
 
 from pyro_fnbg.graphs.arrangement import Entries, Values
-from pyro_fnbg.graphs.capture import CapturedSite
+from pyro_fnbg.graphs.capture import CapturedSite, placeholders_of
 from pyro_fnbg.graphs.layers import SCALES, Chain, NotAChain, read_chain
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.counts import LogPoisson
@@ -37,13 +38,20 @@ class Kind(NamedTuple):
     form: str = "values"
 
 
+# These types and no others: a class of one's own may score otherwise
 KINDS: dict[type, Kind] = {
-    Bernoulli: Kind("bernoulli", "logits"),
-    Categorical: Kind("categorical", "logits", "log shares"),
-    Normal: Kind("normal", "loc"),
-    StudentT: Kind("student", "loc"),
     LogPoisson: Kind("poisson", "log_rate"),
-    Poisson: Kind("poisson", "rate", "exponentials"),
+    **{
+        getattr(module, name): kind
+        for module in (torch.distributions, pyro.distributions)
+        for name, kind in {
+            "Bernoulli": Kind("bernoulli", "logits"),
+            "Categorical": Kind("categorical", "logits", "log shares"),
+            "Normal": Kind("normal", "loc"),
+            "StudentT": Kind("student", "loc"),
+            "Poisson": Kind("poisson", "rate", "exponentials"),
+        }.items()
+    },
 }
 # Others, which may be made of outputs or sites as well
 OTHERS = ("scale", "df")
@@ -57,14 +65,14 @@ class Graph(NamedTuple):
             of a batch, if there are batches.
         sites: Flat coordinates of each latent site, in its shape, by name.
         rows: Those that it was written down on; None for all rows.
-        scale_power: Which power of the exponential of its value in the placeholder a site of
-            positive numbers is: 1 where that is unconstrained, else 0.
+        powers: Which power of the exponential of its placeholder the value of each site is: 1 of
+            positive numbers where placeholders are unconstrained, else 0.
     """
 
     module: fx.GraphModule
     sites: Mapping[str, Tensor]
     rows: Tensor | None
-    scale_power: float
+    powers: Mapping[str, float]
 
 
 def read_architecture(
@@ -94,10 +102,13 @@ def read_architecture(
 def _architecture(
     graph: Graph, name: str, observed: CapturedSite, num_rows: int
 ) -> tuple[Architecture, Chain, bool]:
-    kind = next((KINDS[known] for known in KINDS if issubclass(observed.kind, known)), None)
+    kind = KINDS.get(observed.kind)
     if kind is None or (kind.parameter == "logits" and "probs" in observed.parameters):
         how = " of probabilities, not of logits" if kind else ""
         raise NotFeedforward(f"the likelihood {name!r} is a {observed.kind.__name__}{how}")
+    latent = set(range(len(graph.sites)))
+    if observed.value is not None and placeholders_of(graph.module, observed.value) & latent:
+        raise NotFeedforward(f"what {name!r} observes depends on latent sites")
     keys = [kind.parameter, *(key for key in OTHERS if key in observed.parameters)]
     wanted = [observed.parameters[key] for key in keys]
     chain = read_chain(graph.module, wanted, list(graph.sites.values()), graph.rows)
@@ -194,8 +205,10 @@ def _only(numbers: Tensor, what: str) -> float:
 def _scale_site(scale: Entries, graph: Graph) -> str:
     """Name the site of one number that a scale is."""
     coordinate = int(scale.coordinates.reshape(-1)[0])
-    is_one = bool((scale.coordinates == coordinate).all()) and scale.power == graph.scale_power
     of_one = {int(own): name for name, own in graph.sites.items() if own.shape == ()}
-    if not is_one or coordinate not in of_one:
+    name = of_one.get(coordinate, FROM_NETWORK)
+    is_one = bool((scale.coordinates == coordinate).all())
+    # A site of that name would be taken for what it says
+    if not is_one or name == FROM_NETWORK or scale.power != graph.powers[name]:
         raise NotFeedforward("its observation scale is no latent site of one number")
-    return of_one[coordinate]
+    return name

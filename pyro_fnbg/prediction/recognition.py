@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -23,6 +24,9 @@ from pyro_fnbg.networks.statement import NotFeedforward
 from pyro_fnbg.prediction.samples import under_draw
 
 __all__ = ["Recognised", "recognised"]
+
+# What a sampled observation scale is called
+SCALE = "observation scale"
 
 
 class Recognised(NamedTuple):
@@ -68,22 +72,23 @@ def recognised(
     for name, value in first.items():
         places[name] = torch.arange(start, start + value.numel()).view(value.shape)
         start += value.numel()
+    values = list(first.values())
     try:
-        graph = Graph(written_down(run, list(first.values())), places, None, scale_power=0.0)
+        graph = Graph(written_down(run, values), places, None, dict.fromkeys(first, 0.0))
         ((kind, names),) = kinds
         parameters = dict(zip(names, outputs_of(graph.module), strict=True))
         observed = CapturedSite(kind, parameters, tuple(response.shape))
         found, chain, _ = read_architecture(graph, site, observed, len(x))
     except (NotCaptured, NotFeedforward):
         return None
-    net = Architecture(
-        tuple(f"layer{number}" for number in range(1, found.num_layers + 1)),
-        found.widths,
-        found.activations,
-        found.has_bias,
-        found.likelihood,
+    likelihood, scale = found.likelihood, found.likelihood.scale_site
+    # Names of sites could be those of parameters
+    own = {} if scale is None else {SCALE: samples[scale]}
+    net = replace(
+        found,
+        layers=tuple(f"layer{number}" for number in range(1, found.num_layers + 1)),
+        likelihood=likelihood if scale is None else replace(likelihood, observation_scale=SCALE),
     )
-    own = {} if (scale := net.likelihood.scale_site) is None else {scale: samples[scale]}
     try:
         for name, layer in zip(net.layers, chain.layers, strict=True):
             own[f"{name}.weight"] = _draws_at(layer.weights, samples, places)
@@ -108,7 +113,7 @@ def _draws_at(
     name = next(name for name, own in places.items() if found.start in own)
     if not bool(torch.isin(coordinates, places[name]).all()):
         raise NotFeedforward("weights of a layer are in several sites")
-    flat = samples[name].flatten(1)
+    flat = samples[name].reshape(len(samples[name]), -1)
     between, step = flat.stride()
     start = flat.storage_offset() + (found.start - int(places[name].min())) * step
     strides = between, *(each * step for each in found.steps)

@@ -161,6 +161,12 @@ def by_numpy(x, y=None):
     pyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
 
 
+def by_memory(x, y=None):
+    weight = pyro.sample("weight", normal())
+    mean = x[:, 0] * float(np.exp(np.from_dlpack(weight.detach())))
+    pyro.sample("y", dist.Normal(mean, 0.5).to_event(1), obs=y)
+
+
 def by_text(x, y=None):
     weight = pyro.sample("weight", normal())
     mean = x[:, 0] * numbers_in(weight)[0]
@@ -199,6 +205,7 @@ VARYING = "how many numbers it computes depends on values: aten.index.Tensor"
 REFUSED = {
     "branches": (branches, "it takes values out of its sites, as `if` and `.item()` do"),
     "NumPy": (by_numpy, "its run cannot be written down: NumPy computes with its values"),
+    "memory": (by_memory, "its run cannot be written down: NumPy computes with its values"),
     "selects": (selects, VARYING),
     "selects rows": (selects_rows, VARYING),
     "noisy": (noisy, "it draws numbers by"),

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import random
+import subprocess
+import sys
 import threading
 
 import pyro
@@ -80,6 +82,33 @@ def test_it_waits_for_nobody_who_makes_a_bar():
     torch.testing.assert_close(found[0], torch.full((3,), torch.e))
 
 
+def test_numbers_are_rounded_where_the_model_rounds_them():
+    called = module.Compiler()(lambda values: ((4 * values).exp().half().float(),))
+    for values in (torch.tensor([0.1, 2.0]), torch.tensor([3.0, 1.0])):
+        assert torch.equal(called(values)[0], (4 * values).exp().half().float())
+
+
+def test_threads_may_compile_at_once():
+    compiler, found = module.Compiler(), []
+
+    def compile_one(number):
+        found.append(compiler(lambda values: (values.cos() + number,))(torch.zeros(3))[0])
+
+    threads = [threading.Thread(target=compile_one, args=[number]) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(float(values[0]) for values in found) == [1.0, 2.0, 3.0]
+
+
+def test_nothing_of_the_compiler_is_loaded_before_it_is_needed():
+    """It takes seconds, and fails where it cannot make a folder."""
+    code = "import sys, pyro_fnbg; print('torch._dynamo' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
+
+
 def compile_anew(results):
     """Compile what no cache has."""
     number = random.SystemRandom().random()
@@ -109,7 +138,7 @@ def reason_of(model, warmup_steps, *args, **options):
 
 def test_long_runs_are_compiled(monkeypatch):
     """By their warmup, which is known in every way to run; 3 sites have a block each."""
-    monkeypatch.setattr(choice, "STEPS_THAT_PAY", 30)
+    monkeypatch.setattr(choice, "STEPS_THAT_PAY", 10)
     engine, reason = reason_of(horseshoe, 10, X, Y)
     assert engine == "compiled"
     assert "the fastest that applies" in reason
@@ -129,8 +158,8 @@ def no_compiler(*_):
 
 
 def test_where_there_is_no_compiler(monkeypatch):
-    monkeypatch.setattr(choice, "STEPS_THAT_PAY", 30)
-    monkeypatch.setattr(module._inductor, "compile", no_compiler)
+    monkeypatch.setattr(choice, "STEPS_THAT_PAY", 10)
+    monkeypatch.setattr(torch._inductor, "compile", no_compiler)
     engine, reason = reason_of(horseshoe, 10, X, Y)
     assert engine == "captured"
     assert "torch's compiler fails: InvalidCxxCompiler: none of these was found: g++;" in reason

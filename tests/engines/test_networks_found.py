@@ -4,6 +4,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from pyro.nn import PyroModule, PyroSample
 from torch.nn import functional
 
@@ -93,6 +94,14 @@ def einsum(x, y=None):
         pyro.sample("y", dist.Categorical(logits=logits), obs=seen(y, rows))
 
 
+def log_shares_by_hand(x, y=None):
+    w = pyro.sample("w", normal(3, 3))
+    with pyro.plate("data", len(x)) as rows:
+        v = x[rows] @ w
+        sums = v.logsumexp(1, keepdim=True).reshape(-1).unsqueeze(-1)
+        pyro.sample("y", dist.Categorical(logits=v - sums), obs=seen(y, rows))
+
+
 def stacked(x, y=None):
     w, v = pyro.sample("w", normal(2, 3, 3)), pyro.sample("v", normal(3, 1))
     with pyro.plate("data", len(x)) as rows:
@@ -163,6 +172,7 @@ NETWORKS = {
     "biases in a column": (biases_in_a_column, NUMBERS, (3, 4, 1), ("tanh",), (True, True)),
     "by columns": (by_columns, NUMBERS, (3, 4, 1), ("relu",), (True, False)),
     "einsum": (einsum, CLASSES, (3, 4, 3), ("relu",), (False, False)),
+    "log shares by hand": (log_shares_by_hand, CLASSES, (3, 3), (), (False,)),
     "stacked": (stacked, NUMBERS, (3, 3, 3, 1), ("identity", "step"), (False,) * 3),
     "two scales": (two_scales, NUMBERS, (3, 4, 1), ("tanh",), (False, False)),
     "heteroscedastic": (heteroscedastic, NUMBERS, (3, 4, 2), ("relu",), (False, False)),
@@ -378,6 +388,54 @@ def other_likelihood(x, y=None):
     pyro.sample("y", dist.Laplace(x @ w, 0.5).to_event(1), obs=y)
 
 
+def log_scale_of_a_prior(x, y=None):
+    log_scale = pyro.sample("log_scale", normal())
+    w = pyro.sample("w", dist.Normal(0.0, log_scale.exp().expand(3)).to_event(1))
+    pyro.sample("y", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+
+
+def log_observation_scale(x, y=None):
+    w, log_scale = pyro.sample("w", normal(3)), pyro.sample("log_scale", normal())
+    pyro.sample("y", dist.Normal(x @ w, log_scale.exp()).to_event(1), obs=y)
+
+
+def prior_depends_on_a_weight_where_that_is_large(x, y=None):
+    w = pyro.sample("w", normal(3, 4))
+    scale = 1.0 + torch.relu(w[0, 0] - 5.0).expand(4)
+    b = pyro.sample("b", dist.Normal(0.0 * scale, scale).to_event(1))
+    v = pyro.sample("v", normal(4))
+    pyro.sample("y", dist.Normal(torch.tanh(x @ w + b) @ v, 0.5).to_event(1), obs=y)
+
+
+def observes_what_a_weight_says_where_that_is_large(x, y=None):
+    w = pyro.sample("w", normal(3))
+    seen_then = None if y is None else y + torch.relu(w[0] - 5.0)
+    pyro.sample("y", dist.Normal(x @ w, 0.5).to_event(1), obs=seen_then)
+
+
+class Censored(dist.Normal):
+    """Scores numbers above 9 otherwise."""
+
+    def log_prob(self, value):
+        return torch.where(value > 9.0, torch.log1p(-self.cdf(value)), super().log_prob(value))
+
+    def expand(self, batch_shape, _instance=None):
+        return super().expand(batch_shape, self._get_checked_instance(Censored, _instance))
+
+
+def scored_by_a_class_of_ones_own(x, y=None):
+    w = pyro.sample("w", normal(3))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", Censored(x @ w, 0.5), obs=y)
+
+
+def weighted_rows(x, y=None):
+    w = pyro.sample("w", normal(3))
+    weights = 1.0 + torch.arange(len(x), dtype=torch.float64)
+    with poutine.scale(scale=weights), pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+
 def other_observations(x, y=None):
     w = pyro.sample("w", normal(3))
     pyro.sample("y", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
@@ -408,6 +466,12 @@ OTHERS = {
     biases_of_rows: X[:, :2],
     other_likelihood: NUMBERS,
     other_observations: NUMBERS,
+    log_scale_of_a_prior: NUMBERS,
+    log_observation_scale: NUMBERS,
+    prior_depends_on_a_weight_where_that_is_large: NUMBERS,
+    observes_what_a_weight_says_where_that_is_large: NUMBERS,
+    scored_by_a_class_of_ones_own: NUMBERS,
+    weighted_rows: NUMBERS,
 }
 
 
@@ -420,6 +484,23 @@ def test_what_is_no_network_is_not_taken_for_one(model):
     assert kernel.engine == "captured"
     with pytest.raises(ValueError, match="engine='fused' cannot run this model"):
         FNBG(model, engine="fused").setup(0, X, OTHERS[model])
+
+
+def test_inputs_that_depend_on_the_other_rows_of_a_batch_are_none_of_a_network():
+    x = X.clone()
+    x[-1, 0] = torch.nan
+
+    def model(x, y=None):
+        w = pyro.sample("w", normal(3))
+        with pyro.plate("data", len(x)) as rows:
+            own = x[rows]
+            own = torch.where(own.isnan(), own.nanmean(0), own)
+            pyro.sample("y", dist.Normal(own @ w, 0.5), obs=seen(y, rows))
+
+    kernel = FNBG(model, batch_size=20)
+    kernel.setup(0, x, NUMBERS)
+    assert kernel.engine == "captured"
+    assert "depend on the other rows of the batch" in kernel.problem.engine_reason
 
 
 def test_a_statement_is_taken_at_its_word_and_not_looked_for():

@@ -69,7 +69,10 @@ def samples_of(model, num_draws=30):
         for name, site in trace.nodes.items()
         if site["type"] == "sample" and name not in ("y", "data")
     }
-    return {name: v.abs() + 0.1 if name == "scale" else v for name, v in samples.items()}
+    scales = ("scale", "network", "layer1.weight")
+    return {
+        name: v.abs() + 0.1 if name in scales and v.dim() == 1 else v for name, v in samples.items()
+    }
 
 
 @pytest.fixture
@@ -233,9 +236,23 @@ def several_responses(x):
         return pyro.sample("y", dist.StudentT(4.0, x @ w.T, 0.5).to_event(1))
 
 
+def one_bias(x):
+    w, b = pyro.sample("w", normal(2)), pyro.sample("b", normal())
+    with pyro.plate("data", len(x)):
+        return pyro.sample("y", dist.Bernoulli(logits=x @ w + b))
+
+
+def odd_names(x):
+    w = pyro.sample("layer2.weight", normal(2, 2))
+    v = pyro.sample("v", normal(2))
+    scale = pyro.sample("layer1.weight", dist.LogNormal(torch.zeros(()), 1.0))
+    with pyro.plate("data", len(x)):
+        return pyro.sample("y", dist.Normal(torch.relu(x @ w) @ v, scale))
+
+
 @pytest.mark.parametrize(
     "model",
-    [by_hand, one_vector, mean_and_scale, counts, several_responses],
+    [by_hand, one_vector, mean_and_scale, counts, several_responses, one_bias, odd_names],
     ids=lambda model: model.__name__,
 )
 def test_models_of_all_kinds_are_recognised(model, x, monkeypatch):
@@ -259,5 +276,34 @@ def test_weights_that_several_sites_hold_are_run_by_the_model(x):
         w = torch.stack([pyro.sample("a", normal(2)), pyro.sample("b", normal(2))])
         with pyro.plate("data", len(x)):
             return pyro.sample("y", dist.Normal(x @ w.T, 1.0).to_event(1))
+
+    assert isinstance(find_source(model, samples_of(model), x), ModelSource)
+
+
+class Censored(dist.Normal):
+    """Has the moments of another distribution, and not its density."""
+
+    def log_prob(self, value):
+        return torch.where(value > 1.0, torch.log1p(-self.cdf(value)), super().log_prob(value))
+
+    def expand(self, batch_shape, _instance=None):
+        return super().expand(batch_shape, self._get_checked_instance(Censored, _instance))
+
+
+def test_a_class_of_ones_own_is_scored_as_it_says(x):
+    def model(x):
+        w = pyro.sample("w", normal(2))
+        with pyro.plate("data", len(x)):
+            return pyro.sample("y", Censored(x @ w, 0.5))
+
+    assert isinstance(find_source(model, samples_of(model), x), ModelSource)
+
+
+def test_a_scale_of_the_name_that_means_the_network(x):
+    def model(x):
+        w = pyro.sample("w", normal(2))
+        scale = pyro.sample("network", dist.LogNormal(torch.zeros(()), 1.0))
+        with pyro.plate("data", len(x)):
+            return pyro.sample("y", dist.Normal(x @ w, scale))
 
     assert isinstance(find_source(model, samples_of(model), x), ModelSource)

@@ -1042,6 +1042,21 @@ _IN_RECOGNITION = [
             "test_what_is_no_network_is_not_taken_for_one[scale_of_each_response]",
         ),
         (
+            "priors-that-depend-on-weights",
+            "engines.captured.recognition",
+            "        if more:",
+            "        if False:",
+            "test_what_is_no_network_is_not_taken_for_one"
+            "[prior_depends_on_a_weight_where_that_is_large]",
+        ),
+        (
+            "classes-of-ones-own",
+            "graphs.networks",
+            "KINDS.get(observed.kind)",
+            "next((KINDS[one] for one in KINDS if issubclass(observed.kind, one)), None)",
+            "test_what_is_no_network_is_not_taken_for_one[scored_by_a_class_of_ones_own]",
+        ),
+        (
             "a-least-rate",
             "graphs.networks",
             "or outputs.added or",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from torch import Tensor, _inductor
+from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pyro_fnbg.core.bars import past_the_lock_of_bars
@@ -24,8 +25,11 @@ from pyro_fnbg.graphs.capture import Captured
 
 __all__ = ["CompiledEngine", "Compiler"]
 
-# Threads that compile would be missing in a process that is forked later, which waits for them
-OPTIONS = {"compile_threads": 1}
+# Threads that compile would be missing in a process that is forked later, which waits for them; and
+# numbers are rounded where the model rounds them
+OPTIONS: dict[str, Any] = {"compile_threads": 1, "emulate_precision_casts": True}
+# Torch's compiler fails where two threads compile at once
+_ONE_AT_A_TIME = threading.RLock()
 
 
 class Compiler:
@@ -63,9 +67,17 @@ class Compiler:
             RuntimeError: If torch's compiler cannot; says what it says.
         """
         started = time.perf_counter()
-        with torch.no_grad(), _in_peace(), while_compiling("operations of the model"):
+        with (
+            _ONE_AT_A_TIME,
+            torch.no_grad(),
+            _in_peace(),
+            while_compiling("operations of the model"),
+        ):
             graph = make_fx(lambda *given: list(function(*given)))(*values)
             try:
+                # Only here: it loads much, and makes a folder, of what most runs do not need
+                from torch import _inductor
+
                 # Not torch.compile, whose checks of what it is given take longer than most blocks
                 found: Function = cast("Any", _inductor.compile(graph, list(values), OPTIONS))
             except Exception as error:

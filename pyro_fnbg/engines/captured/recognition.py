@@ -6,6 +6,7 @@ the model's sites, as of a model that states what it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, fx
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.engines.network import Network, NotFeedforward, network_of
-from pyro_fnbg.graphs.capture import Captured
+from pyro_fnbg.graphs.capture import Captured, placeholders_of
 from pyro_fnbg.graphs.layers import Inputs, Layer, read_entries, value_on
 from pyro_fnbg.graphs.networks import Graph, read_architecture
 from pyro_fnbg.graphs.strided import Strided
@@ -46,10 +47,15 @@ def recognise(
     entries = {
         site.name: own.view(site.shape) for own, site in zip(coordinates, layout.sites, strict=True)
     }
-    graph = Graph(captured.graph, entries, rows, scale_power=1.0)
+    powers = _powers(captured, entries, rows)
+    graph = Graph(captured.graph, entries, rows, powers)
     architecture, chain, takes_all = read_architecture(graph, name, observed, plan.num_rows)
-    scales = _prior_scales(captured, entries, rows)
-    others = {*scales.values(), architecture.likelihood.scale_site}
+    scale_site = architecture.likelihood.scale_site
+    if scale_site is not None and powers[scale_site] != 1:
+        raise NotFeedforward("its observation scale is no latent site of positive numbers")
+    scales = _prior_scales(captured, entries, powers, rows)
+    _check_priors(captured, list(entries), scales)
+    others = {*scales.values(), scale_site}
     _check_coverage(chain.layers, others, entries)
     inputs = _inputs(captured.graph, chain.inputs, plan, rows, takes_all)
     if inputs.dtype != layout.dtype or inputs.device != layout.sites[0].device:
@@ -61,8 +67,34 @@ def recognise(
     return network_of(bound, sites, plan, architecture, inputs, weights, biases, scales)
 
 
-def _prior_scales(
+def _powers(
     captured: Captured, entries: Mapping[str, Tensor], rows: Tensor | None
+) -> dict[str, float]:
+    """Return which power of the exponential of its coordinates each site is; NaN if it is none."""
+    powers = dict[str, float]()
+    for name, own in entries.items():
+        value, found = captured.latent[name].value, None
+        if value is not None:
+            found = read_entries(captured.graph, value, [*entries.values()], rows)
+        is_own = found is not None and torch.equal(found.coordinates, own)
+        powers[name] = found.power if found is not None and is_own else math.nan
+    return powers
+
+
+def _check_priors(captured: Captured, names: Sequence[str], scales: Mapping[str, str]) -> None:
+    """Check that no prior depends on another site, but for its scale or variance."""
+    for name in names:
+        inputs = placeholders_of(captured.graph, captured.terms[name])
+        more = {(*names, "the batch")[number] for number in inputs} - {name, scales.get(name)}
+        if more:
+            raise NotFeedforward(f"the prior of {name!r} depends on {sorted(more)}")
+
+
+def _prior_scales(
+    captured: Captured,
+    entries: Mapping[str, Tensor],
+    powers: Mapping[str, float],
+    rows: Tensor | None,
 ) -> dict[str, str]:
     """Return by site the site that holds the scale, or the variance, of its prior."""
     scales = dict[str, str]()
@@ -73,7 +105,7 @@ def _prior_scales(
         if found is None or found.power not in (1, 0.5):
             continue
         for holder, own in entries.items():
-            if _is_spread(found.coordinates, own):
+            if powers[holder] == 1 and _is_spread(found.coordinates, own):
                 scales[name] = holder
     return scales
 
@@ -104,9 +136,20 @@ def _inputs(
     """Compute the inputs of all rows, batch by batch where a model takes batches."""
     if rows is None or takes_all:
         return inputs.as_rows(value_on(graph, inputs.node, rows)).contiguous()
-    size, total, pieces = len(rows), plan.num_rows, list[Tensor]()
-    for start in range(0, total, size):
-        first = min(start, total - size)
-        batch = torch.arange(first, first + size, device=rows.device)
-        pieces.append(inputs.as_rows(value_on(graph, inputs.node, batch))[start - first :])
-    return torch.cat(pieces)
+
+    def in_batches(order: Tensor) -> Tensor:
+        """Compute the inputs in some order, in batches of rows that follow each other in it."""
+        size, pieces = len(rows), list[Tensor]()
+        for start in range(0, len(order), size):
+            first = min(start, len(order) - size)
+            batch = order[first : first + size]
+            pieces.append(inputs.as_rows(value_on(graph, inputs.node, batch))[start - first :])
+        return torch.cat(pieces)
+
+    in_order = torch.arange(plan.num_rows, device=rows.device)
+    found = in_batches(in_order)
+    other = torch.randperm(plan.num_rows, generator=torch.Generator().manual_seed(0))
+    again = in_batches(in_order[other.to(rows.device)])
+    if not torch.equal(found[other.to(found.device)].nan_to_num(), again.nan_to_num()):
+        raise NotFeedforward("its inputs in a row depend on the other rows of the batch")
+    return found
