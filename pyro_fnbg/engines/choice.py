@@ -36,7 +36,7 @@ OF_CAPTURED: dict[str, type[CapturedEngine]] = {
 }
 ENGINE_NAMES = ("auto", *FAST, *OF_CAPTURED, "trace")
 
-# Steps of blocks in the warmup, for each latent site, from which on compiling pays: it takes about a
+# Steps of blocks in the warmup, for each latent site, from which on compiling pays: it takes some
 # second for each site, and saves some 50 millionths at each step of a run longer than its warmup
 STEPS_THAT_PAY = 20_000
 # Positions that a captured computation is compared at: another might take another turn
