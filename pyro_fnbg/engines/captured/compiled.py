@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -60,6 +60,11 @@ class Compiler:
 
         return call
 
+    def _message(self) -> AbstractContextManager[None]:
+        """Tell of compiling, once, if that takes long."""
+        words = "operations of the model (some seconds for each of its sites)"
+        return nullcontext() if self.count else while_compiling(words)
+
     def _compiled(self, function: Function, values: Sequence[Tensor]) -> Function:
         """Compile for tensors like these.
 
@@ -67,13 +72,9 @@ class Compiler:
             RuntimeError: If torch's compiler cannot; says what it says.
         """
         started = time.perf_counter()
-        with (
-            _ONE_AT_A_TIME,
-            torch.no_grad(),
-            _in_peace(),
-            while_compiling("operations of the model"),
-        ):
-            graph = make_fx(lambda *given: list(function(*given)))(*values)
+        with _ONE_AT_A_TIME, torch.no_grad(), _in_peace(), self._message():
+            # Most of what it is given is what another gave, and needs no copy then
+            graph = make_fx(lambda *given: [one.contiguous() for one in function(*given)])(*values)
             try:
                 # Only here: it loads much, and makes a folder, of what most runs do not need
                 from torch import _inductor
