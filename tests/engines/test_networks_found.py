@@ -436,6 +436,12 @@ def weighted_rows(x, y=None):
         pyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
 
 
+def prior_switched_off(x, y=None):
+    with poutine.mask(mask=False):
+        w = pyro.sample("w", normal(3))
+    pyro.sample("y", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
+
+
 def other_observations(x, y=None):
     w = pyro.sample("w", normal(3))
     pyro.sample("y", dist.Normal(x @ w, 0.5).to_event(1), obs=y)
@@ -472,6 +478,7 @@ OTHERS = {
     observes_what_a_weight_says_where_that_is_large: NUMBERS,
     scored_by_a_class_of_ones_own: NUMBERS,
     weighted_rows: NUMBERS,
+    prior_switched_off: NUMBERS,
 }
 
 

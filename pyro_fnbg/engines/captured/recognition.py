@@ -47,6 +47,8 @@ def recognise(
     entries = {
         site.name: own.view(site.shape) for own, site in zip(coordinates, layout.sites, strict=True)
     }
+    if off := [name for name in entries if name not in captured.latent]:
+        raise NotFeedforward(f"the priors of {off} are switched off")
     powers = _powers(captured, entries, rows)
     graph = Graph(captured.graph, entries, rows, powers)
     architecture, chain, takes_all = read_architecture(graph, name, observed, plan.num_rows)
