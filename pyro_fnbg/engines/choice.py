@@ -94,11 +94,10 @@ def choose_engine(
             f"engine={name!r} cannot run this model: {reason}; engine='auto' takes the fastest "
             "that can"
         )
+    refusals, candidates = dict.fromkeys([reason]), _of_captured(problem, at)
     if isinstance(structure.captured, NotCaptured):
-        refusals = dict.fromkeys([reason, str(structure.captured)])
-        return replace(problem, engine_reason=f"the model itself is run: {'; and '.join(refusals)}")
-    refusals = dict.fromkeys([reason])
-    for candidate in _of_captured(problem, at):
+        refusals[str(structure.captured)], candidates = None, ()
+    for candidate in candidates:
         why = f"the fastest that applies (not a faster one: {'; '.join(refusals)})"
         try:
             return _captured(candidate, problem, structure, at, why)

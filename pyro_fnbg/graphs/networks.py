@@ -5,6 +5,7 @@ Latent sites may have any names and shapes; all is read from the operations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from pyro_fnbg.networks.counts import LogPoisson
 from pyro_fnbg.networks.likelihoods import FROM_NETWORK, Likelihood
 from pyro_fnbg.networks.statement import NotFeedforward
 
-__all__ = ["Graph", "read_architecture"]
+__all__ = ["Graph", "coordinates_of", "read_architecture"]
 
 
 class Kind(NamedTuple):
@@ -73,6 +74,13 @@ class Graph(NamedTuple):
     sites: Mapping[str, Tensor]
     rows: Tensor | None
     powers: Mapping[str, float]
+
+
+def coordinates_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Number the entries of all sites, one after the other; in each site's shape."""
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    pieces = torch.arange(sum(sizes)).split(sizes)
+    return {name: own.view(shapes[name]) for name, own in zip(shapes, pieces, strict=True)}
 
 
 def read_architecture(

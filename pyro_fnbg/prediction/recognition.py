@@ -17,7 +17,7 @@ from pyro_fnbg.graphs.capture import (
     written_down,
 )
 from pyro_fnbg.graphs.layers import value_on
-from pyro_fnbg.graphs.networks import Graph, read_architecture
+from pyro_fnbg.graphs.networks import Graph, coordinates_of, read_architecture
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.statement import NotFeedforward
@@ -68,10 +68,7 @@ def recognised(
         kinds[:] = [(kind, list(parameters))]
         return list(parameters.values())
 
-    places, start = dict[str, Tensor](), 0
-    for name, value in first.items():
-        places[name] = torch.arange(start, start + value.numel()).view(value.shape)
-        start += value.numel()
+    places = coordinates_of({name: tuple(value.shape) for name, value in first.items()})
     values = list(first.values())
     try:
         graph = Graph(written_down(run, values), places, None, dict.fromkeys(first, 0.0))

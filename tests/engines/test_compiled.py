@@ -14,7 +14,16 @@ from tqdm import tqdm
 from pyro_fnbg import FNBG, MultiChainMCMC
 from pyro_fnbg.engines import choice
 from pyro_fnbg.engines.captured import compiled as module
-from support.captured_models import IMPOSSIBLE, MODELS, X, Y, by_hand, horseshoe, lattice
+from support.captured_models import (
+    IMPOSSIBLE,
+    MODELS,
+    X,
+    Y,
+    by_hand,
+    horseshoe,
+    inputs_some_impossible,
+    lattice,
+)
 from support.engines import make_inputs, needs_compiler, past_the_check, run_on, start
 
 pytestmark = needs_compiler
@@ -48,9 +57,7 @@ def test_sweeps_are_those_of_the_model(name, batch_size, chains):
 @pytest.mark.parametrize("model", IMPOSSIBLE, ids=lambda model: model.__name__)
 def test_impossible_candidates_are_rejected(model, chains):
     run = start("trace", model, X, Y)
-    inputs = make_inputs(run, chains=chains, sweeps=80 // chains, scale=1.0)
-    # None in the first sweep, in which chains together are compared with each alone
-    inputs = inputs._replace(z=inputs.z.index_fill(1, torch.tensor([0]), 0.0))
+    inputs = inputs_some_impossible(run, chains)
     found = run_on(past_the_check(run, "compiled"), inputs)
     assert found.log_ratios.isnan().any()
     assert_same(found, run_on(run, inputs))

@@ -6,8 +6,20 @@ import torch
 from pyro.nn import PyroModule, PyroSample
 
 from support.data import even_normal
+from support.engines import make_inputs
 
-__all__ = ["IMPOSSIBLE", "MODELS", "X", "Y", "Lifted", "by_hand", "horseshoe", "lattice", "normal"]
+__all__ = [
+    "IMPOSSIBLE",
+    "MODELS",
+    "X",
+    "Y",
+    "Lifted",
+    "by_hand",
+    "horseshoe",
+    "inputs_some_impossible",
+    "lattice",
+    "normal",
+]
 
 X = even_normal(40, 2).double()
 Y = X[:, 0].sin() - 0.3 * X[:, 1]
@@ -164,3 +176,12 @@ def singular_values(x, y=None):
 
 
 IMPOSSIBLE = [lattice, uses_a_factor, singular_values]
+
+
+def inputs_some_impossible(run, chains):
+    """Draw inputs on which a model of `IMPOSSIBLE` meets candidates that are.
+
+    None in the first sweep, in which chains together are compared with each alone.
+    """
+    inputs = make_inputs(run, chains=chains, sweeps=80 // chains, scale=1.0)
+    return inputs._replace(z=inputs.z.index_fill(1, torch.tensor([0]), 0.0))

@@ -16,7 +16,7 @@ from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.engines.network import Network, NotFeedforward, network_of
 from pyro_fnbg.graphs.capture import Captured, placeholders_of
 from pyro_fnbg.graphs.layers import Inputs, Layer, read_entries, value_on
-from pyro_fnbg.graphs.networks import Graph, read_architecture
+from pyro_fnbg.graphs.networks import Graph, coordinates_of, read_architecture
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.sites import ModelSites
@@ -43,10 +43,7 @@ def recognise(
         raise NotFeedforward(f"its observed sites are {list(captured.observed)}, and must be one")
     ((name, observed),) = captured.observed.items()
     layout = sites.layout
-    coordinates = torch.arange(layout.num_params).split(layout.sizes)
-    entries = {
-        site.name: own.view(site.shape) for own, site in zip(coordinates, layout.sites, strict=True)
-    }
+    entries = coordinates_of({site.name: site.shape for site in layout.sites})
     if off := [name for name in entries if name not in captured.latent]:
         raise NotFeedforward(f"the priors of {off} are switched off")
     powers = _powers(captured, entries, rows)
