@@ -83,7 +83,7 @@ check: $(STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m pytest -q --doctest-modules pyro_fnbg
+	$(PY) -m pytest -q -n 2 --doctest-modules pyro_fnbg
 
 test: check
 	$(PY) -m pytest -n 2 --dist worksteal -m "not slow" --durations 10
@@ -93,7 +93,7 @@ test-all: check
 
 test-exactness: $(STAMP)
 	$(PY) -m pytest -n 2 --dist worksteal -m slow tests/exactness tests/engines/test_every_engine.py \
-		tests/engines/test_compiled.py \
+		tests/engines/test_compiled.py tests/engines/test_fused.py \
 		-k "not without_a_fault"
 
 # The folder has a stamp of its own, kept by the rule for $(STAMP) above

@@ -12,7 +12,7 @@ from benchmarks.models.agreement import Effort, compare
 from benchmarks.models.cases import CASES
 from benchmarks.models.page import page
 from benchmarks.models.records import path_of
-from benchmarks.models.speed import Length, blocks_of_network, run_speed
+from benchmarks.models.speed import Length, blocks_of_network
 from benchmarks.report import read_records
 from pyro_fnbg import FNBG
 from pyro_fnbg.chains.setup import Run
@@ -64,17 +64,6 @@ def test_networks_have_the_density_and_the_blocks_of_their_models(name, double):
             for one, where in ((run, position), (other, theirs))
         )
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-
-
-def test_who_is_timed_starts_from_the_same_and_is_timed_in_turn():
-    name = "hierarchical regression, no network"
-    found = run_speed(name, Length(warmup=5, turns=2, seconds=0.001))
-    assert (found["blocks"], found["parameters"], found["rows"]) == (7, 29, 240)
-    assert {who: len(speeds) for who, speeds in found["sweeps_a_second"].items()} == {
-        "trace": 2,
-        "auto": 2,
-        "compiled": 2,
-    }
 
 
 def test_differences_are_in_standard_errors():
@@ -156,7 +145,7 @@ def test_the_command_keeps_records_and_writes_the_page(tmp_path, monkeypatch):
     effort = Effort(chains=2, draws=5, nuts_warmup=5, least_nuts_draws=3, most_nuts_draws=5)
     monkeypatch.setattr(command, "Effort", lambda **given: effort._replace(**given))
     files = ["--results", tmp_path / "records", "--page", tmp_path / "page.md", "--models", name]
-    times = ["--turns", 1, "--seconds", 0.001]
+    times = ["--turns", 2, "--seconds", 0.001]
     for options in (times, ["--agreement", "--seconds", 6.0], ["--agreement", "--seconds", 6.0]):
         monkeypatch.setattr(sys, "argv", ["models", *map(str, [*files, *options])])
         command.main()
@@ -167,6 +156,13 @@ def test_the_command_keeps_records_and_writes_the_page(tmp_path, monkeypatch):
         read_records(tmp_path / "records" / kind) for kind in ("speed", "agreement")
     )
     assert [record["name"] for record in speeds + agreements] == [name, name]
+    timed = speeds[0]
+    assert (timed["blocks"], timed["parameters"], timed["rows"]) == (7, 29, 240)
+    assert {who: len(found) for who, found in timed["sweeps_a_second"].items()} == {
+        "trace": 2,
+        "auto": 2,
+        "compiled": 2,
+    }
     assert agreements[0]["nuts"]["draws"] == 5
     assert path_of(tmp_path / "records" / "speed", name).exists()
     assert (tmp_path / "page.md").read_text("utf-8") == page(speeds, agreements)

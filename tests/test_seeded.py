@@ -36,6 +36,13 @@ def mixed(layout):
     return Partition(blocks, layout.num_params)
 
 
+def up_and_down(layout):
+    """Nodes in no order of layers: what a block finds changed may lie below it or above it."""
+    cuts = [(14, 15, 18), (0, 1, 2, 6), (8, 9, 12), (3, 4, 5, 7), (16, 17, 19), (10, 11, 13)]
+    blocks = tuple(Block(f"b{k}", cut) for k, cut in enumerate(cuts))
+    return Partition(blocks, layout.num_params)
+
+
 CASES = {
     "classes": ([5, 4, 3, 3], {"likelihood": "categorical"}, {"parts": {1: 3}}),
     "deep": ([2, 3, 2, 2, 1], {"likelihood": "bernoulli", "activation": "tanh"}, {}),
@@ -43,6 +50,7 @@ CASES = {
     # Wide priors saturate the nodes, so that many rows do not move
     "saturated": ([3, 4, 2, 2], {"likelihood": "categorical", "prior_scale": 30.0}, {"parts": 2}),
     "mixed": ([3, 2, 2, 2], {"likelihood": "categorical"}, {"blocks": mixed}),
+    "up and down": ([3, 2, 2, 2], {"likelihood": "categorical"}, {"blocks": up_and_down}),
     "laplace": (
         [3, 3, 2],
         {"likelihood": "categorical", "prior": "laplace", "prior_loc": 0.3},
@@ -78,6 +86,14 @@ CASES = {
             "observation_scale": dist.HalfNormal(torch.tensor(1.0, dtype=torch.float64)),
         },
         {"likelihood_scale": "full"},
+    ),
+    "scale of a linear model": (
+        [2, 1],
+        {
+            "likelihood": "normal",
+            "observation_scale": dist.HalfNormal(torch.tensor(1.0, dtype=torch.float64)),
+        },
+        {},
     ),
     # Scales that are not tiny, of which rounding would be magnified
     "scales": (

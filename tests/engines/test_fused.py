@@ -22,8 +22,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.compiling import _warn_once
-from pyro_fnbg.engines.fused import compiled, memory
+from pyro_fnbg.engines.fused import allocation, compiled, memory
 from pyro_fnbg.engines.fused.elementwise import (
+    LANES,
     activate,
     add_products,
     exp,
@@ -89,8 +90,8 @@ def activation_of(code, values, found):
 
 
 @numba.njit
-def likelihood_of(head, outputs, first, start, labels, label_start, scale, factor, sums, target):
-    log_likelihood(head, outputs, first, start, labels, label_start, scale, factor, sums, target)
+def likelihood_of(head, outputs, labels, scale, factor, scratch, target):
+    log_likelihood(head, outputs, labels, scale, factor, scratch, target)
 
 
 @numba.njit
@@ -106,9 +107,14 @@ def sums_of(new, old, index):
 def compute(function, *args):
     """Call a function of a row and a result, the row last."""
     *before, values = args
-    found = np.full_like(values, -77.0)
-    function(*before, values, found)
-    return found
+    found = np.full_like(in_lanes(values), -77.0)
+    function(*before, in_lanes(values), found)
+    return found[: len(values)]
+
+
+def in_lanes(values):
+    """Lengthen rows by their last entry to what the compiled loops go over."""
+    return np.take(values, np.arange(-(-values.shape[-1] // LANES) * LANES), -1, mode="clip")
 
 
 def ulps(found, exact, kind):
@@ -260,16 +266,16 @@ def exact_likelihood(head, outputs, labels):
     return (kind.logpdf(errors) - np.log(scales)).sum(0)
 
 
-def compute_likelihood(head, outputs, labels, first=0, start=0, label_start=0, factor=1.0, n=None):
+def compute_likelihood(head, outputs, labels, factor=1.0):
     """Score rows by the compiled code, in the type of the outputs."""
-    n = outputs.shape[1] if n is None else n
+    n = outputs.shape[1]
     scale = 0.0 if head.has_network_scale else head.fixed_scale
     if head.name == "poisson":
         labels = with_count_columns(torch.from_numpy(labels.T)).T.contiguous().numpy()
-    found, sums = np.empty(n, outputs.dtype), np.empty(n, outputs.dtype)
-    place = first, start, labels, label_start, scale, factor
-    likelihood_of(memory.head_of(head), outputs, *place, sums, found)
-    return found
+    outputs, labels = in_lanes(outputs), in_lanes(labels)
+    scratch, found = np.empty((2, outputs.shape[1]), outputs.dtype), np.empty_like(outputs[0])
+    likelihood_of(memory.head_of(head), outputs, labels, scale, factor, scratch, found)
+    return found[:n]
 
 
 def draw_labels(head, rng, n):
@@ -284,22 +290,21 @@ def draw_labels(head, rng, n):
 @pytest.mark.parametrize("spread", [1.0, 30.0, 1e4])
 @pytest.mark.parametrize("name", HEADS)
 def test_likelihoods(name, spread, kind):
-    """Against torch or SciPy, from an offset in both arrays, times a factor."""
+    """Against torch or SciPy, times a factor."""
     head, rng, n = HEADS[name], np.random.default_rng(1), 300
     if name == "poisson":
         spread = min(spread, 20.0)  # rates are finite
-    outputs = (spread * rng.standard_normal((head.num_outputs + 2, n + 7))).astype(kind)
-    labels = draw_labels(head, rng, n + 3).astype(kind)
-    places = {"first": 2, "start": 5, "label_start": 3, "factor": 2.5, "n": n}
-    found = compute_likelihood(head, outputs, labels, **places)
-    exact = exact_likelihood(head, outputs[2:, 5 : 5 + n], labels[:, 3 : 3 + n])
+    outputs = (spread * rng.standard_normal((head.num_outputs, n))).astype(kind)
+    labels = draw_labels(head, rng, n).astype(kind)
+    found = compute_likelihood(head, outputs, labels, 2.5)
+    exact = exact_likelihood(head, outputs, labels)
     # Rounding of logits, not of their differences, is what a score can be off by; and a log rate's
     # is as many units of the rate
-    largest = np.abs(outputs[2:, 5 : 5 + n]).max(0)
+    largest = np.abs(outputs).max(0)
     size = np.abs(exact) * largest if name == "poisson" else np.maximum(largest, np.abs(exact))
     assert (np.abs(found - 2.5 * exact) <= 20 * np.finfo(kind).eps * (size + 1)).all()
-    outputs[2, 5] = np.nan
-    found = compute_likelihood(head, outputs, labels, **places)
+    outputs[0, 0] = np.nan
+    found = compute_likelihood(head, outputs, labels, 2.5)
     assert np.isnan(found[0])
     assert np.isfinite(found[1:]).all()
 
@@ -451,15 +456,15 @@ def test_equal_rows_do_not_add_up_to_more_than_rounding_of_their_terms(name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("number", [0, 1, 3, 4, 5, 9])
+@pytest.mark.parametrize("number", [0, 1, 3, 4, 5, 8, 9, 15, 23])
 def test_products_are_added(number, kind):
-    """Four weights at a time and what is left; rows picked by number, columns from an offset."""
+    """Several weights at a time and what is left; rows picked by number, columns from an offset."""
     rng = np.random.default_rng(2)
     weights = rng.standard_normal(number).astype(kind)
-    inputs = rng.permutation(10)[:number]
-    source, target = rng.standard_normal((12, 40)).astype(kind), np.ones(31, kind)
+    inputs = rng.permutation(25)[:number]
+    source, target = rng.standard_normal((27, 3 * LANES)).astype(kind), np.ones(2 * LANES, kind)
     products_added(weights, inputs, source, 2, 6, target)
-    exact = 1 + weights.astype(np.float64) @ source[2 + inputs, 6:37].astype(np.float64)
+    exact = 1 + weights.astype(np.float64) @ source[2 + inputs, 6 : 6 + len(target)].astype(float)
     np.testing.assert_allclose(target, exact, rtol=0, atol=30 * np.finfo(kind).eps)
 
 
@@ -581,12 +586,36 @@ def test_first_layer_increments_in_pieces_are_the_same_bit_for_bit(options, dtyp
     assert held == pieces > 1
     assert_decides_both_ways(whole.accepted)
     at_least = int(np.diff(engine._net.piece_starts).max())
+    size = engine._works[0].deltas[0].nbytes
     for at_once in (1, 2, 4, pieces - 1):
-        # of memory for all rows, and half a row's besides
-        monkeypatch.setattr(memory, "DELTA_BYTES", int((at_once + 0.5) * len(x) * x.itemsize))
+        # Memory for so many on all rows, and for half a piece besides
+        room = int((at_once + 0.5) * size)
+        monkeypatch.setattr(allocation, "DELTA_BYTES", room)
+        monkeypatch.setattr(allocation, "MOST_DELTA_BYTES", room)
         engine._works.clear()
         assert_identical(run_on(run, inputs), whole)
-        assert len(engine._works[0].deltas) == max(at_once, at_least)
+        assert at_least <= len(engine._works[0].deltas) <= max(at_once, at_least)
+
+
+@pytest.mark.parametrize(("inputs", "rows", "held"), [(4, 100, 7), (8, 100, 8), (40, 1000, 3)])
+def test_increments_fill_the_cache_or_are_as_many_as_inputs(inputs, rows, held, monkeypatch):
+    """Rows are read anew for each part of them, which costs as much as increments of all inputs."""
+    padded = -(-rows // LANES) * LANES
+    monkeypatch.setattr(allocation, "DELTA_BYTES", 7 * 128 * 8)
+    monkeypatch.setattr(allocation, "MOST_DELTA_BYTES", 3 * 1024 * 8)
+    run = start("fused", BayesianMLP([inputs, 60, 2]), double(rows, inputs), torch.ones(rows))
+    engine = run.problem.engine
+    work = allocation.make_work(engine._net, engine._data, rows)
+    assert work.deltas.shape == (held, padded)
+    assert np.diff(work.chunk_starts).max() == held
+
+
+def test_rows_begin_with_lines_of_the_cache_wherever_they_are_in_a_page():
+    run = start("fused", BayesianMLP([3, 4, 2]), double(70, 3), torch.ones(70))
+    engine = run.problem.engine
+    arrays = allocation.make_work(engine._net, engine._data, 70)[2:-1]
+    assert {values.ctypes.data % 64 for values in arrays} == {0}
+    assert len({values.ctypes.data % 4096 for values in arrays}) > len(arrays) // 2
 
 
 def test_memory_is_made_anew_for_batches_of_another_size():
@@ -595,11 +624,11 @@ def test_memory_is_made_anew_for_batches_of_another_size():
     run, inputs, record = compare(BayesianMLP([3, 4, 2]), x, y)
     works = run.problem.engine._works
     run_on(run, inputs._replace(rows=torch.arange(9).expand(1, 20, 9)))
-    assert len(works[0].log_lik) == 9
+    assert works[0].num_rows == 9
     again = run_on(run, inputs)
-    assert len(works[0].log_lik) == 40
+    assert works[0].num_rows == 40
     for memory_of_call in works:
-        for values in memory_of_call:
+        for values in memory_of_call[2:]:
             values.fill(77)
     for other in (again, run_on(run, inputs)):
         assert_identical(other, record)
@@ -706,3 +735,21 @@ def test_later_processes_find_the_compiled_code_until_a_source_changes(tmp_path)
         found.append((done.stdout.strip(), "compiling the fused engine" in done.stderr))
     compiles, reads = ("0 1", True), ("1 0", False)
     assert found == [compiles, reads, compiles, reads]
+
+
+# --- Bounds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_compiled_code_stays_within_its_arrays(tmp_path):
+    """With every index checked, which is left out otherwise: networks and batches of all kinds."""
+    tests = [
+        "tests/test_seeded.py",
+        "tests/engines/test_fused.py",
+        "tests/engines/test_equality.py",
+    ]
+    checked = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    # Apart from what would compile anew, or looks at what is kept on disk
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", "not disk and not cache", *tests]
+    run = subprocess.run(command, cwd=ROOT, env=checked, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-5000:]

@@ -33,7 +33,8 @@ REPORT_VARIABLE = "PYRO_FNBG_FAULT_REPORT"  # the file that takes one JSON recor
 COMPILED = {
     f"pyro_fnbg.engines.fused.{name}"
     for name in (
-        "compiled", "elementwise", "layers", "likelihoods", "memory", "moves", "proposals"
+        "compiled", "elementwise", "layers", "likelihoods", "memory", "moves", "proposals",
+        "vectors",
     )
 }  # fmt: skip
 TIMEOUT = 120.0  # seconds; a fault that makes the test hang is not killed by an assertion
@@ -278,28 +279,24 @@ _PROPOSE_STALE = """    stale: list[Tensor] = []
         )
 """
 _ACCEPT = """    if accepted:
-        for c in coordinates:
+        for c in range(net.block_starts[block], net.block_starts[block + 1]):
             position[net.coordinates[c]] = work.candidate[c]
-        if is_one_node:
-            accept_node(net, work, block, count)
-        elif is_seen:
-            accept_nodes(net, work, block)
+        if is_seen:
+            keep(net, work, block, count)
 """
-_ACCEPT_ALL_NODES = """    if is_one_node:
-        accept_node(net, work, block, count)
+_ACCEPT_ALL_NODES = """    if is_seen and net.block_nodes[block] >= 0:
+        keep(net, work, block, count)
     if accepted:
-        for c in coordinates:
+        for c in range(net.block_starts[block], net.block_starts[block + 1]):
             position[net.coordinates[c]] = work.candidate[c]
-        if not is_one_node and is_seen:
-            accept_nodes(net, work, block)
+        if is_seen and net.block_nodes[block] < 0:
+            keep(net, work, block, count)
 """
-_ACCEPT_ALL_POSITIONS = """    for c in coordinates:
+_ACCEPT_ALL_POSITIONS = """    for c in range(net.block_starts[block], net.block_starts[block + 1]):
         position[net.coordinates[c]] = work.candidate[c]
     if accepted:
-        if is_one_node:
-            accept_node(net, work, block, count)
-        elif is_seen:
-            accept_nodes(net, work, block)
+        if is_seen:
+            keep(net, work, block, count)
 """
 
 # Tests that know the right answer by another way than the engines, by engine
@@ -1189,24 +1186,30 @@ _IN_FUSED = [
     _in_fused(
         "current-state-not-re-evaluated",
         "layers",
-        "if first == 0:",
-        "if first == 0 and work.state[3] == 0:",
+        "if chunk == 0:",
+        "if chunk == 0 and work.state[3] == 0:",
         "classes",
     ),
     _in_fused(
         "labels-of-the-last-batch",
         "compiled",
-        "work.labels[k, r] = data.labels[rows[r], k]",
+        "work.labels[k, r] = data.labels[rows[min(r, work.num_rows - 1)], k]",
         "work.labels[k, r] = work.labels[k, r] if work.state[IS_FINITE] "
-        "else data.labels[rows[r], k]",
+        "else data.labels[rows[min(r, work.num_rows - 1)], k]",
         "classes",
     ),
-    _in_fused("wrong-rows", "compiled", "data.labels[rows[r], k]", "data.labels[r, k]", "classes"),
+    _in_fused(
+        "wrong-rows",
+        "compiled",
+        "data.labels[rows[min(r, work.num_rows - 1)], k]",
+        "data.labels[min(r, work.num_rows - 1), k]",
+        "classes",
+    ),
     _in_fused(
         "labels-of-rows-that-did-not-move",
         "proposals",
-        "work.label_tile[k, r] = work.labels[k, moved[r]]",
-        "work.label_tile[k, r] = work.labels[k, start + r]",
+        "work.labels[k, work.moved[start + r]]",
+        "work.labels[k, start + r]",
         "saturated",
     ),
     _in_fused(
@@ -1217,11 +1220,11 @@ _IN_FUSED = [
         "scale",
     ),
     _in_fused(
-        "likelihood-factor-dropped-at-the-start",
-        "compiled",
-        "            net.factor,\n",
-        "            1.0,\n",
-        "scale",
+        "rows-that-fill-up-counted",
+        "proposals",
+        "count, piece, pieces = work.num_rows, 0, 0",
+        "count, piece, pieces = len(work.log_lik), 0, 0",
+        "layers",
     ),
     _in_fused(
         "prior-scaled-with-the-likelihood",
@@ -1296,7 +1299,7 @@ _IN_FUSED = [
     _in_fused(
         "own-node-kept-on-moved-rows-alone",
         "proposals",
-        "    for r in range(work.pre.shape[1]):\n        work.pre[unit, r] = work.new_pre[r]\n",
+        "    for r in range(num_rows):\n        work.pre[unit, r] = work.new_pre[r]\n",
         "    for r in range(count):\n"
         "        work.pre[unit, work.moved[r]] = work.new_pre[work.moved[r]]\n",
         "saturated",
@@ -1306,14 +1309,14 @@ _IN_FUSED = [
         "proposals",
         "    work.state[ACT] = min(work.state[ACT], layer)\n",
         "",
-        "deep",
+        "up and down",
     ),
     _in_fused(
         "stale-pre-activations",
         "proposals",
         "    work.state[PRE] = min(work.state[PRE], layer + 1)\n",
         "",
-        "deep",
+        "up and down",
     ),
     _in_fused(
         "stale-layers-after-several-nodes",
@@ -1435,8 +1438,8 @@ _IN_LIKELIHOODS = [
     _in_fused(
         "scales-of-the-first-response",
         "likelihoods",
-        "outputs[first + columns + k, start",
-        "outputs[first + columns, start",
+        "outputs[columns + k, :n]",
+        "outputs[columns, :n]",
         "scales",
     ),
     _in_fused(

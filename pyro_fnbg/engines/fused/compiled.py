@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from pyro_fnbg.core.compiling import kept_on_disk
 from pyro_fnbg.core.priors import Family
-from pyro_fnbg.engines.fused.elementwise import compiled, sum_of_changes, total_of
-from pyro_fnbg.engines.fused.layers import observation_scale, read_inputs, renew
-from pyro_fnbg.engines.fused.likelihoods import log_likelihood
+from pyro_fnbg.engines.fused.elementwise import INLINE, compiled, sum_of_changes, total_of
 from pyro_fnbg.engines.fused.memory import (
     ACT,
-    FIRST_PIECE,
+    CHUNK,
     IS_FINITE,
     LEAST,
     PRE,
@@ -35,7 +33,7 @@ from pyro_fnbg.engines.fused.memory import (
     Work,
 )
 from pyro_fnbg.engines.fused.moves import displace, learn
-from pyro_fnbg.engines.fused.proposals import accept_node, accept_nodes, propose_node, propose_nodes
+from pyro_fnbg.engines.fused.proposals import evaluate, keep
 
 __all__ = ["run_sweeps"]
 
@@ -45,7 +43,7 @@ LAPLACE, STUDENT, POSITIVE = int(Family.LAPLACE), int(Family.STUDENT), int(Famil
 Array = NDArray[Any]
 
 
-@compiled()
+@compiled(**INLINE)
 def _positive_log_prior(c: Array, value: float) -> float:
     """Score the logarithm of a positive number by the form of its prior, up to a constant."""
     number = math.exp(value)
@@ -54,12 +52,12 @@ def _positive_log_prior(c: Array, value: float) -> float:
     return score
 
 
-@compiled()
+@compiled(**INLINE)
 def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: int) -> float:
     """Compute the log ratio where a log density is not finite; see ``step.log_accept_ratio``."""
     difference, candidate, current = new_log_prior - log_prior, new_log_prior, log_prior
     seen = 0
-    for r in range(len(work.log_lik)):
+    for r in range(work.num_rows):
         old = np.float64(work.log_lik[r])
         new = old
         if seen < count and work.moved[seen] == r:
@@ -73,7 +71,7 @@ def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: in
     return candidate if candidate == -math.inf else math.nan
 
 
-@compiled()
+@compiled(**INLINE)
 def _log_prior(net: Net, position: Array, at: int, value: float) -> float:
     """Score one coordinate, up to a constant; its scale may be in the position."""
     family = net.prior_families[at]
@@ -91,7 +89,7 @@ def _log_prior(net: Net, position: Array, at: int, value: float) -> float:
     return score - log_scale
 
 
-@compiled()
+@compiled(**INLINE)
 def _shared_log_prior(net: Net, position: Array, block: int) -> float:
     """Score the coordinates whose priors change with a block that shares them with scales."""
     total = 0.0
@@ -101,7 +99,7 @@ def _shared_log_prior(net: Net, position: Array, block: int) -> float:
     return total
 
 
-@compiled()
+@compiled(**INLINE)
 def _drawn(net: Net, moves: MoveData, position: Array, at: int, minus_log_gamma: float) -> float:
     """Draw a log variance from its conditional; see ``Conjugate.draw``."""
     squares = 0.0
@@ -111,18 +109,11 @@ def _drawn(net: Net, moves: MoveData, position: Array, at: int, minus_log_gamma:
     return math.log(moves.rates[at] + 0.5 * squares) + minus_log_gamma
 
 
-@compiled()
-def _block_step(
-    net: Net,
-    moves: MoveData,
-    data: Data,
-    work: Work,
-    position: Array,
-    rows: Array,
-    block: int,
-    log_u: float,
-) -> tuple[float, bool, int]:
-    """Propose to move one block, and keep the candidate or leave everything as it was."""
+@compiled(**INLINE)
+def _propose(
+    net: Net, moves: MoveData, work: Work, position: Array, block: int
+) -> tuple[float, float]:
+    """Write down a block's candidate; return the log prior before and after, up to a constant."""
     coordinates = range(net.block_starts[block], net.block_starts[block + 1])
     is_shared = net.term_starts[block] < net.term_starts[block + 1]
     log_prior, new_log_prior = 0.0, 0.0
@@ -145,13 +136,37 @@ def _block_step(
         new_log_prior = _shared_log_prior(net, position, block)
         for c in coordinates:
             position[net.coordinates[c]] = work.kept[c]
-    is_one_node, count = net.block_nodes[block] >= 0, 0
+    return log_prior, new_log_prior
+
+
+@compiled(**INLINE)
+def _step(
+    net: Net,
+    moves: MoveData,
+    data: Data,
+    work: Work,
+    position: Array,
+    rows: Array,
+    block: int,
+    log_u: float,
+) -> tuple[float, bool, int]:
+    """Propose to move one block, and keep the candidate or leave everything as it was.
+
+    With block -1, evaluate the position on a new batch. That is a step like others so that what
+    they have in common is compiled once.
+    """
+    log_prior, new_log_prior, count = 0.0, 0.0, 0
+    if block >= 0:
+        log_prior, new_log_prior = _propose(net, moves, work, position, block)
     # Scales of priors lie above the observation scale, and no row sees them
-    is_seen = net.block_layers[block] <= len(net.widths)
-    if is_one_node:
-        count = propose_node(net, data, work, position, rows, block)
-    elif is_seen:
-        count = propose_nodes(net, data, work, position, rows, block)
+    is_seen = block < 0 or net.block_layers[block] <= len(net.widths)
+    if is_seen:
+        count = evaluate(net, data, work, position, rows, block)
+    if block < 0:
+        for r in range(work.num_rows):
+            work.log_lik[r] = work.new_log_lik[r]
+        work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
+        return 0.0, True, count
     log_ratio = new_log_prior - log_prior
     for start in range(0, count, TILE):
         n = min(TILE, count - start)
@@ -163,52 +178,31 @@ def _block_step(
         log_ratio = _unusual_ratio(work, new_log_prior, log_prior, count)
     accepted = log_u < log_ratio
     if accepted:
-        for c in coordinates:
+        for c in range(net.block_starts[block], net.block_starts[block + 1]):
             position[net.coordinates[c]] = work.candidate[c]
-        if is_one_node:
-            accept_node(net, work, block, count)
-        elif is_seen:
-            accept_nodes(net, work, block)
+        if is_seen:
+            keep(net, work, block, count)
         if not work.state[IS_FINITE]:
             work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
     return log_ratio, accepted, count
 
 
-@compiled()
+@compiled(**INLINE)
 def _log_likelihood(work: Work) -> float:
     """Sum the log likelihoods of the current state, tile by tile."""
     total = 0.0
-    for start in range(0, len(work.log_lik), TILE):
-        total += total_of(work.log_lik[start : start + TILE])
+    for start in range(0, work.num_rows, TILE):
+        total += total_of(work.log_lik[start : min(start + TILE, work.num_rows)])
     return total
 
 
-@compiled()
-def _begin(net: Net, data: Data, work: Work, position: Array, rows: Array) -> None:
-    """Evaluate the current position on a new batch; its values on the last are of no use."""
-    for r in range(len(rows)):
+@compiled(**INLINE)
+def _begin(data: Data, work: Work, rows: Array) -> None:
+    """Take up a new batch; what is known of the last is of no use."""
+    for r in range(len(work.log_lik)):
         for k in range(len(work.labels)):
-            work.labels[k, r] = data.labels[rows[r], k]
-    work.state[PRE], work.state[ACT], work.state[FIRST_PIECE], work.state[LEAST] = 1, 0, 0, 0
-    read_inputs(net, data, work, position, rows)
-    top = len(net.widths) - 1
-    renew(net, work, position, top, top - 1)
-    outputs, scale = net.first_units[top], observation_scale(net, position)
-    for start in range(0, len(rows), TILE):
-        n = min(TILE, len(rows) - start)
-        log_likelihood(
-            net.head,
-            work.pre,
-            outputs,
-            start,
-            work.labels,
-            start,
-            scale,
-            net.factor,
-            work.scratch[:n],
-            work.log_lik[start : start + n],
-        )
-    work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
+            work.labels[k, r] = data.labels[rows[min(r, work.num_rows - 1)], k]
+    work.state[PRE], work.state[ACT], work.state[CHUNK], work.state[LEAST] = 1, 0, -1, 0
 
 
 def _cached_by(sources: str) -> Callable[..., None]:
@@ -234,11 +228,14 @@ def _cached_by(sources: str) -> Callable[..., None]:
         for k in range(len(noise.z)):
             rows = noise.rows[k % len(noise.rows)]
             displace(net, moves, work, position, noise, k)
-            _begin(net, data, work, position, rows)
-            for block in range(num_blocks):
-                log_ratio, accepted, count = _block_step(
-                    net, moves, data, work, position, rows, block, noise.log_u[k, block]
+            _begin(data, work, rows)
+            for block in range(-1, num_blocks):
+                log_u = noise.log_u[k, max(block, 0)]
+                log_ratio, accepted, count = _step(
+                    net, moves, data, work, position, rows, block, log_u
                 )
+                if block < 0:
+                    continue
                 results.log_ratios[k, block] = log_ratio
                 results.accepted[k, block] = accepted
                 results.moved_rows[k, block] = count
@@ -256,7 +253,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
 
 _SOURCES = (
     "compiled.py", "elementwise.py", "layers.py", "likelihoods.py", "memory.py", "moves.py",
-    "proposals.py",
+    "proposals.py", "vectors.py",
 )  # fmt: skip
 run_sweeps = _cached_by(
     hashlib.sha256(

@@ -13,6 +13,7 @@ from pyro_fnbg.core.compiling import warn_if_not_kept, while_compiling
 from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
+from pyro_fnbg.engines.fused.allocation import make_work
 from pyro_fnbg.engines.fused.compiled import run_sweeps
 from pyro_fnbg.engines.fused.memory import (
     Noise,
@@ -21,7 +22,6 @@ from pyro_fnbg.engines.fused.memory import (
     make_data,
     make_moves,
     make_net,
-    make_work,
 )
 from pyro_fnbg.engines.fused.moves import COMPILED_MOVES, noise_of, pack, unpack
 from pyro_fnbg.engines.network import Network, NotFeedforward
@@ -134,7 +134,7 @@ class FusedEngine(Engine):
             work = self._works.pop()
         except IndexError:
             work = make_work(self._net, self._data, num_rows)
-        if len(work.log_lik) != num_rows:
+        if work.num_rows != num_rows:
             work = make_work(self._net, self._data, num_rows)
         yield work
         self._works.append(work)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyro_fnbg.engines.fused.elementwise import activate, add_products, compiled
+from pyro_fnbg.engines.fused.elementwise import INLINE, activate, add_products, compiled
 from pyro_fnbg.engines.fused.likelihoods import log_likelihood
-from pyro_fnbg.engines.fused.memory import ACT, FIRST_PIECE, PRE, TILE, Data, Net, Work
+from pyro_fnbg.engines.fused.memory import ACT, CHUNK, INPUT_TILE, PRE, TILE, Data, Net, Work
+from pyro_fnbg.engines.fused.vectors import transpose
 
 __all__ = [
-    "find_deltas",
     "finish",
     "observation_scale",
     "pre_activations",
@@ -27,8 +27,11 @@ __all__ = [
 
 Array = NDArray[Any]
 
+# Rows of a tile that the first cache holds, besides what is computed from them
+INPUTS_AT_ONCE = 32
 
-@compiled()
+
+@compiled(**INLINE)
 def pre_activations(
     net: Net,
     position: Array,
@@ -49,37 +52,43 @@ def pre_activations(
     fan_in, has_bias = net.widths[layer - 1], net.biases[layer, 0] >= 0
     first_weight, to_node, to_input = net.weights[layer]
     for k in range(net.widths[layer]):
-        bias, weight = net.biases[layer, 0] + k * net.biases[layer, 1], first_weight + k * to_node
+        bias = net.biases[layer, 0] + k * net.biases[layer, 1]
         row = target[first + k, start : start + n]
         row[:] = position[bias] if has_bias else position.dtype.type(0.0)
-        weights = position[weight : weight + (fan_in - 1) * to_input + 1 : to_input]
-        add_products(weights, net.counting[:fan_in], source, below, source_start, row)
+    # A few activations at a time, which stay in the first cache for all nodes
+    for i in range(0, fan_in, INPUTS_AT_ONCE):
+        end = min(i + INPUTS_AT_ONCE, fan_in)
+        for k in range(net.widths[layer]):
+            weight = first_weight + k * to_node + i * to_input
+            weights = position[weight : weight + (end - i - 1) * to_input + 1 : to_input]
+            row = target[first + k, start : start + n]
+            add_products(weights, net.counting[i:end], source, below, source_start, row)
 
 
-@compiled()
+@compiled(**INLINE)
 def read_inputs(net: Net, data: Data, work: Work, position: Array, rows: Array) -> None:
-    """Fill deltas from the first piece wanted on, as far as they hold, and once the first layer.
+    """Fill the deltas of a chunk of pieces, and with the first chunk the first layer.
 
     The batch's rows are transposed a few at a time, and serve all pieces while they are in cache.
     """
-    first = work.state[FIRST_PIECE]
-    last = min(first + len(work.deltas), len(net.piece_nodes))
-    for start in range(0, len(rows), TILE):
-        n = min(TILE, len(rows) - start)
-        for r in range(n):
-            row, copy = data.inputs[rows[start + r]], work.input_rows[r]
-            for i in range(len(copy)):
-                copy[i] = row[i]
-        for i in range(net.widths[0]):
-            for r in range(n):
-                work.input_tile[i, r] = work.input_rows[r, i]
-        if first == 0:
+    chunk = work.state[CHUNK]
+    first, last = work.chunk_starts[chunk], work.chunk_starts[chunk + 1]
+    for start in range(0, len(work.log_lik), INPUT_TILE):
+        n = min(INPUT_TILE, len(work.log_lik) - start)
+        for r in range(0, n, len(work.input_rows)):
+            for k in range(len(work.input_rows)):
+                row = data.inputs[rows[min(start + r + k, work.num_rows - 1)]]
+                copy = work.input_rows[k]
+                for i in range(len(copy)):
+                    copy[i] = row[i]
+            transpose(work.input_rows, work.input_tile, r)
+        if chunk == 0:
             pre_activations(net, position, 1, work.input_tile, 0, 0, work.pre, 0, start, n)
         for piece in range(first, last):
             c, bias = net.piece_firsts[piece], net.piece_biases[piece]
             end = c + net.piece_sizes[piece]
             # In the first cache, and then once to where it belongs
-            delta = work.scratch[:n]
+            delta = work.scratch[0, :n]
             delta[:] = work.increments[bias] if bias >= 0 else position.dtype.type(0.0)
             # With a step, so that the function is compiled for one kind of arrays alone
             add_products(work.increments[c:end:1], net.inputs[c:end], work.input_tile, 0, 0, delta)
@@ -88,17 +97,7 @@ def read_inputs(net: Net, data: Data, work: Work, position: Array, rows: Array) 
                 target[r] = delta[r]
 
 
-@compiled()
-def find_deltas(net: Net, data: Data, work: Work, position: Array, rows: Array, block: int) -> int:
-    """Return where a block's deltas begin, after filling the memory anew if they are not there."""
-    piece = net.piece_starts[block]
-    if net.piece_starts[block + 1] > work.state[FIRST_PIECE] + len(work.deltas):
-        work.state[FIRST_PIECE] = piece
-        read_inputs(net, data, work, position, rows)
-    return int(piece - work.state[FIRST_PIECE])
-
-
-@compiled()
+@compiled(**INLINE)
 def observation_scale(net: Net, position: Array) -> float:
     """Return the standard deviation of the observations; 0 where the network gives it."""
     if net.scale_coordinate < 0:
@@ -106,40 +105,42 @@ def observation_scale(net: Net, position: Array) -> float:
     return math.exp(np.float64(position[net.scale_coordinate]))
 
 
-@compiled()
-def take_tile(net: Net, work: Work, layer: int, start: int, n: int) -> None:
-    """Copy a layer's current pre-activations on n rows into ``pre_tile``."""
+@compiled(**INLINE)
+def take_tile(net: Net, source: Array, target: Array, layer: int, start: int, n: int) -> None:
+    """Copy the rows of a layer's nodes, as many columns of them as n, from a start on."""
     for k in range(net.widths[layer]):
-        row, tile = work.pre[net.first_units[layer] + k, start : start + n], work.pre_tile[k]
+        row, tile = source[net.first_units[layer] + k, start : start + n], target[k]
         for r in range(n):
             tile[r] = row[r]
 
 
-@compiled()
+@compiled(**INLINE)
 def finish(
-    net: Net, work: Work, position: Array, layer: int, labels: Array, at: int, start: int, n: int
+    net: Net, work: Work, position: Array, first: int, is_act: bool, start: int, n: int
 ) -> None:
-    """Take a tile from the pre-activations of a layer, in ``pre_tile``, to its log likelihoods."""
-    for below in range(layer, len(net.widths) - 1):
+    """Take a tile from a layer to its log likelihoods, which go where ``start`` says.
+
+    It begins with the pre-activations in ``pre_tile``, or with the activations in ``act_tile``;
+    labels are in ``label_tile``.
+    """
+    for below in range(first, len(net.widths) - 1):
         # Into another array and back, because loops that work in place do not vectorise
-        for k in range(net.widths[below]):
-            activate(net.activations[below], work.pre_tile[k, :n], work.act_tile[k, :n])
+        if below > first or not is_act:
+            for k in range(net.widths[below]):
+                activate(net.activations[below], work.pre_tile[k, :n], work.act_tile[k, :n])
         pre_activations(net, position, below + 1, work.act_tile, 0, 0, work.pre_tile, 0, 0, n)
     log_likelihood(
         net.head,
         work.pre_tile[: net.widths[-1]],
-        0,
-        0,
-        labels,
-        at,
+        work.label_tile,
         observation_scale(net, position),
         net.factor,
-        work.scratch[:n],
+        work.scratch,
         work.new_log_lik[start : start + n],
     )
 
 
-@compiled()
+@compiled(**INLINE)
 def renew(net: Net, work: Work, position: Array, pre: int, act: int) -> None:
     """Bring pre-activations and activations up to the given layers to the current state."""
     num_rows = work.pre.shape[1]

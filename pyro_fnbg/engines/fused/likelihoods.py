@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from pyro_fnbg.engines.fused.elementwise import compiled, exp, expm1, log, log1p
+from pyro_fnbg.engines.fused.elementwise import compiled, exp, expm1, log, log1p, whole_lanes
 from pyro_fnbg.engines.fused.memory import Head
 
 __all__ = ["log_likelihood"]
@@ -24,34 +23,29 @@ Array = NDArray[Any]
 def log_likelihood(
     head: Head,
     outputs: Array,
-    first: int,
-    start: int,
     labels: Array,
-    label_start: int,
     scale: float,
     factor: float,
-    sums: Array,
+    scratch: Array,
     target: Array,
 ) -> None:
     """Score rows by a likelihood, times a factor.
 
     Args:
         head: Which likelihood, and its constants.
-        outputs: Holds the outputs in rows from ``first`` on.
-        first: Its first row.
-        start: Its first column.
-        labels: Labels in their columns from ``label_start`` on; a class is a whole number.
-        label_start: Their first column.
+        outputs: Outputs x rows.
+        labels: Columns of labels x rows; a class is a whole number.
         scale: Of "normal" and "student"; 0 where the outputs give it, after those of locations.
         factor: Power of the likelihood.
-        sums: Scratch memory, as long as the target.
-        target: Takes the scores.
+        scratch: Two rows of memory to write to.
+        target: Takes the scores, a multiple of LANES; all other rows are no shorter.
     """
-    n = len(target)
+    n = whole_lanes(len(target))
+    sums = scratch[0, :n]
     real = outputs.dtype.type
     zero, half, one, times = real(0.0), real(0.5), real(1.0), real(factor)
     if head.code == 0:  # bernoulli
-        logits, label = outputs[first, start : start + n], labels[0, label_start : label_start + n]
+        logits, label = outputs[0, :n], labels[0, :n]
         for r in range(n):
             logit = logits[r]
             size = logit if logit > zero else -logit
@@ -61,29 +55,34 @@ def log_likelihood(
     elif head.code == 1:  # categorical
         # The largest logit, and the sum of exp(logit - largest) over the others: with its own 1
         # that sum would lose what the others add, where one class is nearly certain
+        chosen = scratch[1, :n]
         for r in range(n):
-            target[r] = outputs[first, start + r]
+            target[r] = outputs[0, r]
+            chosen[r] = target[r]
         sums[:] = zero
-        for k in range(1, len(outputs) - first):
-            logits = outputs[first + k, start : start + n]
+        for k in range(1, len(outputs)):
+            logits = outputs[k, :n]
             for r in range(n):
                 largest, logit = target[r], logits[r]
                 is_larger = logit > largest
                 share = exp(largest - logit if is_larger else logit - largest)
                 sums[r] = (sums[r] + one) * share if is_larger else sums[r] + share
                 target[r] = logit if is_larger else largest
+            # The label's logit: to look it up would be slower than to go by it
+            label, values = real(k), labels[0, :n]
+            for r in range(n):
+                logit, before = logits[r], chosen[r]
+                chosen[r] = logit if values[r] == label else before
         for r in range(n):
-            chosen = np.uintp(first) + np.uintp(labels[0, label_start + r])
-            behind = target[r] - outputs[chosen, np.uintp(start + r)]
-            target[r] = -times * (behind + log1p(sums[r]))
+            target[r] = -times * ((target[r] - chosen[r]) + log1p(sums[r]))
     elif head.code == 2 and scale > 0:  # normal, with one standard deviation
         columns = len(labels)
         inverse = real(1.0 / scale)
         constant = real(columns * (math.log(scale) + 0.5 * math.log(2.0 * math.pi)))
         sums[:] = zero
         for k in range(columns):
-            means = outputs[first + k, start : start + n]
-            values = labels[k, label_start : label_start + n]
+            means = outputs[k, :n]
+            values = labels[k, :n]
             for r in range(n):
                 error = (values[r] - means[r]) * inverse
                 sums[r] += error * error
@@ -92,11 +91,11 @@ def log_likelihood(
     elif head.code == 4:  # poisson; see poisson_log_probs
         columns = len(labels) // 2
         for r in range(n):
-            target[r] = labels[2 * columns, label_start + r]
+            target[r] = labels[2 * columns, r]
         for k in range(columns):
-            log_rates = outputs[first + k, start : start + n]
-            counts = labels[k, label_start : label_start + n]
-            logs = labels[columns + k, label_start : label_start + n]
+            log_rates = outputs[k, :n]
+            counts = labels[k, :n]
+            logs = labels[columns + k, :n]
             for r in range(n):
                 count, log_rate = counts[r], log_rates[r]
                 away = log_rate - logs[r]
@@ -117,13 +116,13 @@ def log_likelihood(
             constant -= columns * math.log(scale)
         target[:], errors = real(-constant), sums
         for k in range(columns):
-            locations = outputs[first + k, start : start + n]
-            values = labels[k, label_start : label_start + n]
+            locations = outputs[k, :n]
+            values = labels[k, :n]
             if scale > 0:
                 for r in range(n):
                     errors[r] = (values[r] - locations[r]) * inverse
             else:
-                others = outputs[first + columns + k, start : start + n]
+                others = outputs[columns + k, :n]
                 for r in range(n):
                     other = others[r]
                     if head.has_exponential_scale:

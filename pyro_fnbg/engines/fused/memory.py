@@ -22,7 +22,8 @@ from pyro_fnbg.networks.statement import ACTIVATIONS
 
 __all__ = [
     "ACT",
-    "FIRST_PIECE",
+    "CHUNK",
+    "INPUT_TILE",
     "IS_FINITE",
     "LEAST",
     "PRE",
@@ -38,17 +39,16 @@ __all__ = [
     "make_data",
     "make_moves",
     "make_net",
-    "make_work",
 ]
 
 TILE = 256  # rows that move up the layers together; their values stay in the first cache
 
-# Bytes of first-layer increments times inputs held at a time, of one chain
-DELTA_BYTES = 2**27
+# Rows whose inputs are read together; those of an image stay in the second cache
+INPUT_TILE = 128
 
-# Entries of Work.state: layers up to which pre and act are current, the first piece in deltas,
-# whether the log likelihood is finite, and the layer of the nodes that least is for (0: none)
-PRE, ACT, FIRST_PIECE, IS_FINITE, LEAST = range(5)
+# Entries of Work.state: layers up to which pre and act are current, the chunk in deltas, whether
+# the log likelihood is finite, and the layer of the nodes that least is for (0: none)
+PRE, ACT, CHUNK, IS_FINITE, LEAST = range(5)
 
 Array = NDArray[Any]
 
@@ -90,6 +90,8 @@ class Net(NamedTuple):
     block_starts: Array  # (B + 1,) into coordinates
     block_layers: Array  # (B,) lowest layer of a block; rho + 1 for the observation scale alone
     block_nodes: Array  # (B,) its node, or -1 for a block of several
+    block_pre: Array  # (B,) layer up to which its candidate needs the current pre-activations
+    block_act: Array  # (B,) and the current activations
     coordinates: Array  # (P,) flat coordinates
     inputs: Array  # (P,) input of each, or -1 for a bias
     piece_starts: Array  # (B + 1,) a piece is what a block has in one node of the first layer
@@ -132,10 +134,15 @@ class Noise(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Hold the memory of one chain's sweeps over n rows; everything is overwritten."""
+    """Hold the memory of one chain's sweeps; everything is overwritten.
 
-    input_rows: Array  # (TILE, widths[0])
-    input_tile: Array  # (widths[0], TILE)
+    Here n is the number of rows, rounded up; see LANES.
+    """
+
+    num_rows: int  # before it is rounded up
+    chunk_starts: Array  # (chunks + 1,) pieces whose deltas are held at a time
+    input_rows: Array  # (numbers in a vector, widths[0])
+    input_tile: Array  # (widths[0], INPUT_TILE)
     labels: Array  # (columns, n)
     pre: Array  # (nodes, n) pre-activations
     act: Array  # (nodes, n) activations
@@ -145,10 +152,11 @@ class Work(NamedTuple):
     new_pre: Array  # (n,) the candidate's pre-activations of the block's node
     new_act: Array  # (n,) the candidate's activations of it
     next_pre: Array  # (widest, n) the candidate's next layer, of the rows that moved
-    moved: Array  # (n,) their numbers
+    is_moved: Array  # (n,) whether a row moved, as bytes
+    moved: Array  # (n,) the numbers of those that did
     least: Array  # (n,) change that the layer above would not notice
     label_tile: Array  # (columns, TILE)
-    scratch: Array  # (TILE,)
+    scratch: Array  # (2, TILE)
     pre_tile: Array  # (widest, TILE)
     act_tile: Array  # (widest, TILE)
     increments: Array  # (P,) in the order of the blocks
@@ -189,6 +197,7 @@ def make_net(network: Network, partition: Partition) -> Net:
     coordinates: list[int] = []
     starts, layers, nodes = [0], list[int](), list[int]()
     piece_starts, pieces = [0], list[tuple[int, int, int, int]]()
+    needs = list[tuple[int, int]]()
     terms = [_terms(priors, index) for index in partition.indices]
     for block in partition.blocks:
         # Layer by layer and node by node, in each the weights and then the bias
@@ -207,6 +216,13 @@ def make_net(network: Network, partition: Partition) -> Net:
         coordinates += index
         starts.append(len(coordinates))
         piece_starts.append(len(pieces))
+        top = len(widths) - 1
+        if node is not None and layer < top:
+            needs.append((layer + 1, layer))
+        elif node is None and layer <= top:
+            needs.append((max(layer - 1, 1), layer - 1))
+        else:
+            needs.append((top, top - 1))
     piece_columns = np.array(pieces, dtype=np.int64).reshape(-1, 4).T.copy()
     return Net(
         widths=np.array(widths),
@@ -237,6 +253,8 @@ def make_net(network: Network, partition: Partition) -> Net:
         block_starts=np.array(starts),
         block_layers=np.array(layers),
         block_nodes=np.array(nodes),
+        block_pre=np.array(needs, np.int64).reshape(-1, 2)[:, 0].copy(),
+        block_act=np.array(needs, np.int64).reshape(-1, 2)[:, 1].copy(),
         coordinates=np.array(coordinates),
         inputs=np.array([places[at][2] for at in coordinates]),
         piece_starts=np.array(piece_starts),
@@ -309,40 +327,6 @@ def _forms(network: Network) -> tuple[Array, Array, float]:
         raise NotFeedforward(f"the prior of its observation scale is {type(prior).__name__}")
     rows[at] = len(forms)
     return torch.cat([forms, form[None]]).numpy(), rows.numpy(), float(form[-1])
-
-
-def make_work(net: Net, data: Data, num_rows: int) -> Work:
-    """Allocate the memory of one chain."""
-    dtype, columns = data.inputs.dtype, data.labels.shape[1]
-    nodes, widest, num_params = net.widths[1:].sum(), net.widths[1:].max(), len(net.prior_locs)
-    at_once = max(int(np.diff(net.piece_starts).max()), DELTA_BYTES // (num_rows * dtype.itemsize))
-
-    def empty(*shape: int) -> NDArray[np.floating]:
-        return np.empty(shape, dtype)
-
-    return Work(
-        input_rows=empty(TILE, net.widths[0]),
-        input_tile=empty(net.widths[0], TILE),
-        labels=empty(columns, num_rows),
-        pre=empty(nodes, num_rows),
-        act=empty(nodes, num_rows),
-        deltas=empty(min(at_once, len(net.piece_nodes)), num_rows),
-        log_lik=empty(num_rows),
-        new_log_lik=empty(num_rows),
-        new_pre=empty(num_rows),
-        new_act=empty(num_rows),
-        next_pre=empty(widest, num_rows),
-        moved=np.empty(num_rows, np.uint32),
-        least=empty(num_rows),
-        label_tile=empty(columns, TILE),
-        scratch=empty(TILE),
-        pre_tile=empty(widest, TILE),
-        act_tile=empty(widest, TILE),
-        increments=empty(num_params),
-        candidate=empty(num_params),
-        kept=empty(num_params),
-        state=np.zeros(5, np.int64),
-    )
 
 
 def make_data(network: Network) -> Data:

@@ -15,7 +15,7 @@ from pyro_fnbg.core.moves.conjugate import Conjugate, NoState
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import ScaleState, Walk
-from pyro_fnbg.engines.fused.elementwise import compiled
+from pyro_fnbg.engines.fused.elementwise import INLINE, compiled
 from pyro_fnbg.engines.fused.memory import MoveData, Net, Noise, Work
 
 __all__ = ["COMPILED_MOVES", "displace", "learn", "noise_of", "pack", "unpack"]
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 
 # Without fused multiply-adds, so that every engine proposes the same candidates, bit for bit
-@compiled(fastmath=False)
+@compiled(fastmath=False, **INLINE)
 def displace(net: Net, moves: MoveData, work: Work, position: Array, noise: Noise, k: int) -> None:
     """Find where sweep ``k`` would move each coordinate; see ``PCN.displace``.
 
@@ -50,7 +50,7 @@ def displace(net: Net, moves: MoveData, work: Work, position: Array, noise: Nois
             work.increments[c] = step
 
 
-@compiled()
+@compiled(**INLINE)
 def learn(noise: Noise, block: int, log_ratio: float, gain: float) -> None:
     """Move a block's log scale by the gain times (acceptance probability - target)."""
     prob = 0.0 if math.isnan(log_ratio) else math.exp(min(0.0, log_ratio))

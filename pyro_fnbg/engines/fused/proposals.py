@@ -11,181 +11,201 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pyro_fnbg.engines.fused.elementwise import activate, add_products, compiled
-from pyro_fnbg.engines.fused.layers import find_deltas, finish, pre_activations, renew, take_tile
-from pyro_fnbg.engines.fused.memory import ACT, FIRST_PIECE, LEAST, PRE, TILE, Data, Net, Work
+from pyro_fnbg.engines.fused.elementwise import (
+    INLINE,
+    LANES,
+    activate,
+    add_products,
+    compiled,
+    whole_lanes,
+)
+from pyro_fnbg.engines.fused.layers import finish, read_inputs, renew, take_tile
+from pyro_fnbg.engines.fused.memory import ACT, CHUNK, LEAST, PRE, TILE, Data, Net, Work
+from pyro_fnbg.engines.fused.vectors import find_set
 
-__all__ = ["accept_node", "accept_nodes", "propose_node", "propose_nodes"]
+__all__ = ["evaluate", "keep"]
 
 Array = NDArray[Any]
 
 
-@compiled()
-def _find_least(net: Net, work: Work, layer: int) -> None:
-    """Find for each row the change that no pre-activation of a layer would notice.
+@compiled(**INLINE)
+def evaluate(net: Net, data: Data, work: Work, position: Array, rows: Array, block: int) -> int:
+    """Evaluate the candidate of a block, or with -1 the position itself on a new batch.
+
+    Returns:
+        The number of rows that moved, which are in ``moved``; their log likelihoods are in
+        ``new_log_lik``.
+    """
+    top = len(net.widths) - 1
+    # A scale of observations lies above all layers
+    layer = 1 if block < 0 else min(net.block_layers[block], top)
+    node = -1 if block < 0 else net.block_nodes[block]
+    is_hidden = node >= 0 and layer < top
+    count, piece, pieces = work.num_rows, 0, 0
+    if block >= 0:
+        pieces = net.piece_starts[block + 1] - net.piece_starts[block]
+        piece = net.piece_starts[block]
+    if block < 0 or (pieces > 0 and piece >= work.chunk_starts[work.state[CHUNK] + 1]):
+        work.state[CHUNK] += 1
+        read_inputs(net, data, work, position, rows)
+    delta = piece - work.chunk_starts[work.state[CHUNK]]
+    if block >= 0:
+        renew(net, work, position, net.block_pre[block], net.block_act[block])
+    if node >= 0:
+        _displace_node(net, work, position, block, delta)
+    if is_hidden:
+        count = _find_moved(net, work, position, layer, node)
+    else:
+        for r in range(len(work.moved)):
+            work.moved[r] = r
+    end = count + (-count) % LANES
+    for r in range(count, end):
+        work.moved[r] = work.moved[count - 1]
+    is_recomputed = node < 0 and block >= 0
+    if is_recomputed:
+        for c in range(net.block_starts[block], net.block_starts[block + 1]):
+            position[net.coordinates[c]] = work.candidate[c]
+    for start in range(0, end, TILE):
+        n = whole_lanes(min(TILE, end - start))
+        # Layer whose activations or pre-activations are put down, from which all above follow
+        first, is_act = layer, False
+        if is_hidden:
+            first = layer + 1
+            _take_moved(net, work, position, layer, node, start, n)
+        elif is_recomputed and layer > 1 and net.block_layers[block] <= top:
+            first, is_act = layer - 1, True
+            take_tile(net, work.act, work.act_tile, layer - 1, start, n)
+        else:
+            take_tile(net, work.pre, work.pre_tile, layer, start, n)
+            if node >= 0:
+                for r in range(n):
+                    work.pre_tile[node, r] = work.new_pre[start + r]
+            for p in range(pieces if node < 0 else 0):
+                unit = net.piece_nodes[piece + p]
+                for r in range(n):
+                    work.pre_tile[unit, r] += work.deltas[delta + p, start + r]
+        for k in range(len(work.labels)):
+            for r in range(n):
+                work.label_tile[k, r] = work.labels[k, work.moved[start + r]]
+        finish(net, work, position, first, is_act, start, n)
+    if is_recomputed:
+        for c in range(net.block_starts[block], net.block_starts[block + 1]):
+            position[net.coordinates[c]] = work.kept[c]
+    return count
+
+
+@compiled(**INLINE)
+def _displace_node(net: Net, work: Work, position: Array, block: int, delta: int) -> None:
+    """Compute the pre-activations of the node of a block after its displacement."""
+    layer = net.block_layers[block]
+    unit = net.first_units[layer] + net.block_nodes[block]
+    num_rows = whole_lanes(len(work.log_lik))
+    if layer == 1:
+        for r in range(num_rows):
+            work.new_pre[r] = work.pre[unit, r] + work.deltas[delta, r]
+        return
+    first, end = net.block_starts[block], net.block_starts[block + 1]
+    constant = position.dtype.type(0.0)
+    if net.inputs[end - 1] < 0:  # a bias comes last
+        end -= 1
+        constant = work.increments[end]
+    for r in range(num_rows):
+        work.new_pre[r] = work.pre[unit, r] + constant
+    # With a step, so that the function is compiled for one kind of arrays alone
+    increments, inputs = work.increments[first:end:1], net.inputs[first:end]
+    add_products(increments, inputs, work.act, net.first_units[layer - 1], 0, work.new_pre)
+
+
+@compiled(**INLINE)
+def _find_moved(net: Net, work: Work, position: Array, layer: int, node: int) -> int:
+    """Find the rows where the layer above would notice the change of a node; return their number.
 
     A sum a + b rounds to a where abs(b) is less than an eighth of the machine epsilon times abs(a):
     numbers next to a are no closer than four times that.
     """
-    share = net.unnoticed
-    for k in range(net.widths[layer]):
-        pre = work.pre[net.first_units[layer] + k]
-        for r in range(len(pre)):
-            size = share * abs(pre[r])
-            work.least[r] = size if k == 0 or size < work.least[r] else work.least[r]
-
-
-@compiled()
-def propose_node(net: Net, data: Data, work: Work, position: Array, rows: Array, block: int) -> int:
-    """Evaluate a candidate that differs in one node; return the number of rows that moved."""
-    layer, node, num_rows = net.block_layers[block], net.block_nodes[block], len(rows)
-    is_output = layer == len(net.widths) - 1
-    unit = net.first_units[layer] + node
-    if is_output:
-        renew(net, work, position, layer, layer - 1)
-    else:
-        renew(net, work, position, layer + 1, layer)
-    if layer == 1:
-        at = find_deltas(net, data, work, position, rows, block)
-        for r in range(num_rows):
-            work.new_pre[r] = work.pre[unit, r] + work.deltas[at, r]
-    else:
-        below = net.first_units[layer - 1]
-        first, end = net.block_starts[block], net.block_starts[block + 1]
-        constant = position.dtype.type(0.0)
-        if net.inputs[end - 1] < 0:  # a bias comes last
-            end -= 1
-            constant = work.increments[end]
-        for r in range(num_rows):
-            work.new_pre[r] = work.pre[unit, r] + constant
-        increments, inputs = work.increments[first:end:1], net.inputs[first:end]
-        add_products(increments, inputs, work.act, below, 0, work.new_pre)
-    if is_output:
-        for start in range(0, num_rows, TILE):
-            n = min(TILE, num_rows - start)
-            take_tile(net, work, layer, start, n)
-            for r in range(n):
-                work.pre_tile[node, r] = work.new_pre[start + r]
-                work.moved[start + r] = start + r
-            finish(net, work, position, layer, work.labels, start, start, n)
-        return num_rows
+    num_rows = whole_lanes(len(work.log_lik))
     activate(net.activations[layer], work.new_pre, work.new_act)
     above = net.first_units[layer + 1]
     if work.state[LEAST] != layer:
-        _find_least(net, work, layer + 1)
         work.state[LEAST] = layer
+        for k in range(net.widths[layer + 1]):
+            pre = work.pre[above + k]
+            for r in range(num_rows):
+                size, least = net.unnoticed * abs(pre[r]), work.least[r]
+                work.least[r] = size if k == 0 or size < least else least
     first_weight, to_node, to_input = net.weights[layer + 1]
     first_weight += node * to_input
     largest = position.dtype.type(0.0)
     for k in range(net.widths[layer + 1]):
         weight = abs(position[first_weight + k * to_node])
         largest = largest if weight <= largest else weight
-    act, count = work.act[unit], 0
+    act = work.act[net.first_units[layer] + node]
     for r in range(num_rows):
-        work.moved[count] = r
         # Else every sum above is the same after rounding; NaN counts as moved
-        count += 0 if largest * abs(work.new_act[r] - act[r]) <= work.least[r] else 1
-    for start in range(0, count, TILE):
-        n = min(TILE, count - start)
-        moved = work.moved[start : start + n]
+        work.is_moved[r] = 0 if largest * abs(work.new_act[r] - act[r]) <= work.least[r] else 1
+    for r in range(work.num_rows, num_rows):
+        work.is_moved[r] = 0
+    return int(find_set(work.is_moved, work.num_rows, work.moved))
+
+
+@compiled(**INLINE)
+def _take_moved(
+    net: Net, work: Work, position: Array, layer: int, node: int, start: int, n: int
+) -> None:
+    """Compute the pre-activations of the layer above a node on n of the rows that moved."""
+    first_weight, to_node, to_input = net.weights[layer + 1]
+    moved, change = work.moved[start : start + n], work.scratch[0]
+    act = work.act[net.first_units[layer] + node]
+    for r in range(n):
+        change[r] = work.new_act[moved[r]] - act[moved[r]]
+    for k in range(net.widths[layer + 1]):
+        weight = position[first_weight + node * to_input + k * to_node]
+        old, tile = work.pre[net.first_units[layer + 1] + k], work.pre_tile[k]
+        new = work.next_pre[k, start : start + n]
         for r in range(n):
-            work.scratch[r] = work.new_act[moved[r]] - act[moved[r]]
-        for k in range(net.widths[layer + 1]):
-            weight = position[first_weight + k * to_node]
-            old, new, tile = (
-                work.pre[above + k],
-                work.next_pre[k, start : start + n],
-                work.pre_tile[k],
-            )
-            for r in range(n):
-                value = old[moved[r]] + weight * work.scratch[r]
-                new[r] = value
-                tile[r] = value
-        for k in range(len(work.labels)):
-            for r in range(n):
-                work.label_tile[k, r] = work.labels[k, moved[r]]
-        finish(net, work, position, layer + 1, work.label_tile, 0, start, n)
-    return count
+            value = old[moved[r]] + weight * change[r]
+            new[r] = value
+            tile[r] = value
 
 
-@compiled()
-def accept_node(net: Net, work: Work, block: int, count: int) -> None:
-    """Keep a candidate that differs in one node.
+@compiled(**INLINE)
+def keep(net: Net, work: Work, block: int, count: int) -> None:
+    """Keep the candidate of a block that has been evaluated.
 
-    The node's own values are kept on all rows, moved or not: later increments add to them.
+    A node's own values are kept on all rows, moved or not: later increments add to them.
     """
-    layer = net.block_layers[block]
-    unit = net.first_units[layer] + net.block_nodes[block]
-    for r in range(work.pre.shape[1]):
-        work.pre[unit, r] = work.new_pre[r]
+    num_rows, top = whole_lanes(len(work.log_lik)), len(net.widths) - 1
     for r in range(count):
         work.log_lik[work.moved[r]] = work.new_log_lik[r]
-    if layer == len(net.widths) - 1:
+    layer, node = net.block_layers[block], net.block_nodes[block]
+    if node < 0 or layer == top:
         work.state[LEAST] = 0
+    if node < 0:
+        delta = net.piece_starts[block] - work.chunk_starts[work.state[CHUNK]]
+        for piece in range(net.piece_starts[block], net.piece_starts[block + 1]):
+            unit, row = net.piece_nodes[piece], delta + piece - net.piece_starts[block]
+            for r in range(num_rows):
+                work.pre[unit, r] += work.deltas[row, r]
+        work.state[PRE] = min(work.state[PRE], max(layer - 1, 1))
+        work.state[ACT] = min(work.state[ACT], layer - 1)
         return
-    for r in range(work.pre.shape[1]):
+    unit = net.first_units[layer] + node
+    for r in range(num_rows):
+        work.pre[unit, r] = work.new_pre[r]
+    if layer == top:
+        return
+    for r in range(num_rows):
         work.act[unit, r] = work.new_act[r]
-    above, share = net.first_units[layer + 1], net.unnoticed
+    # Log likelihoods have been kept, so their memory serves for the least of the sums above
+    above, least = net.first_units[layer + 1], work.new_log_lik
     for k in range(net.widths[layer + 1]):
         new, old = work.next_pre[k], work.pre[above + k]
         for r in range(count):
             old[work.moved[r]] = new[r]
+        for r in range(whole_lanes(count + (-count) % LANES)):
+            size, before = net.unnoticed * abs(new[r]), least[r]
+            least[r] = size if k == 0 or size < before else before
     for r in range(count):
-        least = abs(work.next_pre[0, r])
-        for k in range(1, net.widths[layer + 1]):
-            size = abs(work.next_pre[k, r])
-            least = size if size < least else least
-        work.least[work.moved[r]] = share * least
+        work.least[work.moved[r]] = least[r]
     work.state[PRE] = min(work.state[PRE], layer + 1)
     work.state[ACT] = min(work.state[ACT], layer)
-
-
-@compiled()
-def propose_nodes(
-    net: Net, data: Data, work: Work, position: Array, rows: Array, block: int
-) -> int:
-    """Evaluate a candidate that differs in several nodes, from the lowest layer up, on all rows."""
-    layer, num_rows, top = net.block_layers[block], len(rows), len(net.widths) - 1
-    at = 0
-    if layer == 1:
-        at = find_deltas(net, data, work, position, rows, block)
-    elif layer <= top:
-        renew(net, work, position, layer - 1, layer - 1)
-    else:
-        renew(net, work, position, top, top - 1)
-    coordinates = range(net.block_starts[block], net.block_starts[block + 1])
-    for c in coordinates:
-        position[net.coordinates[c]] = work.candidate[c]
-    for start in range(0, num_rows, TILE):
-        n = min(TILE, num_rows - start)
-        if 1 < layer <= top:
-            below = net.first_units[layer - 1]
-            pre_activations(net, position, layer, work.act, below, start, work.pre_tile, 0, 0, n)
-        else:
-            take_tile(net, work, min(layer, top), start, n)
-        for piece in range(net.piece_starts[block], net.piece_starts[block + 1]):
-            node, delta = net.piece_nodes[piece], at + piece - net.piece_starts[block]
-            for r in range(n):
-                work.pre_tile[node, r] += work.deltas[delta, start + r]
-        for r in range(start, start + n):
-            work.moved[r] = r
-        finish(net, work, position, min(layer, top), work.labels, start, start, n)
-    for c in coordinates:
-        position[net.coordinates[c]] = work.kept[c]
-    return num_rows
-
-
-@compiled()
-def accept_nodes(net: Net, work: Work, block: int) -> None:
-    """Keep a candidate that differs in several nodes."""
-    layer = net.block_layers[block]
-    for r in range(len(work.log_lik)):
-        work.log_lik[r] = work.new_log_lik[r]
-    at = net.piece_starts[block] - work.state[FIRST_PIECE]
-    for piece in range(net.piece_starts[block], net.piece_starts[block + 1]):
-        node, delta = net.piece_nodes[piece], at + piece - net.piece_starts[block]
-        for r in range(len(work.log_lik)):
-            work.pre[node, r] += work.deltas[delta, r]
-    work.state[LEAST] = 0
-    work.state[PRE] = min(work.state[PRE], max(layer - 1, 1))
-    work.state[ACT] = min(work.state[ACT], layer - 1)

@@ -1,0 +1,161 @@
+"""What vector instructions do at once, and a compiler of loops does not find, for the fused engine.
+
+What is written in Python says what is meant; compiled, the same is put in terms of whole vectors,
+which any processor has an answer to, if only in several steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+from numpy.typing import NDArray
+
+from pyro_fnbg.engines.fused.elementwise import compiled
+
+__all__ = ["find_set", "lowest_bit", "set_bits", "transpose", "transpose_square"]
+
+Array = NDArray[Any]
+
+# Bytes of a vector
+WIDTH = 64
+
+
+def set_bits(flags: Array, start: int) -> np.uint64:
+    """Return a number whose bits say which of 64 bytes, from ``start`` on, are not 0."""
+    return np.uint64(sum(1 << k for k in range(64) if flags[start + k]))
+
+
+def lowest_bit(bits: np.uint64) -> np.uint64:
+    """Number the lowest bit that is set, of a number that is not 0."""
+    return np.uint64((int(bits) & -int(bits)).bit_length() - 1)
+
+
+def transpose_square(source: Array, column: int, target: Array, first: int) -> None:
+    """Transpose the first rows of ``source``, from ``column`` on, into ``target``.
+
+    As many rows and columns as a vector holds numbers go to as many rows from ``column`` on, in
+    columns from ``first`` on.
+    """
+    length = WIDTH // source.itemsize
+    square = source[:length, column : column + length]
+    target[column : column + length, first : first + length] = square.T
+
+
+def _type_set_bits(typingctx: Any, flags: Any, start: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 64)
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        where = builder.bitcast(builder.gep(array.data, [args[1]]), vector.as_pointer())
+        is_set = builder.icmp_unsigned("!=", builder.load(where, align=1), vector(None))
+        return builder.bitcast(is_set, ir.IntType(64))
+
+    return types.uint64(flags, types.intp), codegen
+
+
+def _type_lowest_bit(typingctx: Any, bits: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
+def _type_transpose_square(
+    typingctx: Any, source: Any, column: Any, target: Any, first: Any
+) -> Any:
+    """Shuffle the rows into each other, first with those half the rows away, until all is there."""
+    length = WIDTH // (source.dtype.bitwidth // 8)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole, places = context.get_value_type(types.intp), ir.VectorType(ir.IntType(32), length)
+
+        def pointers(number: int, row: Any, column: Any) -> list[Any]:
+            array = context.make_array(signature.args[number])(context, builder, args[number])
+            width = builder.extract_value(array.shape, 1)
+            at = builder.add(builder.mul(row, width), column)
+            steps = [builder.add(at, builder.mul(width, whole(k))) for k in range(length)]
+            number_type = context.get_value_type(signature.args[number].dtype)
+            kind = ir.VectorType(number_type, length).as_pointer()
+            return [builder.bitcast(builder.gep(array.data, [step]), kind) for step in steps]
+
+        rows = [builder.load(where, align=1) for where in pointers(0, whole(0), args[1])]
+        half = length // 2
+        lower = places([k // 2 + k % 2 * length for k in range(length)])
+        upper = places([half + k // 2 + k % 2 * length for k in range(length)])
+        for _ in range(length.bit_length() - 1):
+            rows = [
+                builder.shuffle_vector(rows[k], rows[k + half], order)
+                for k in range(half)
+                for order in (lower, upper)
+            ]
+        for row, where in zip(rows, pointers(2, args[1], args[3]), strict=True):
+            builder.store(row, where, align=1)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp), codegen
+
+
+_set_bits: Any = intrinsic(_type_set_bits)
+_lowest_bit: Any = intrinsic(_type_lowest_bit)
+_transpose_square: Any = intrinsic(_type_transpose_square)
+
+
+@overload(set_bits)
+def _compiled_set_bits(flags: Any, start: Any) -> Callable[..., Any]:
+    def implementation(flags: Any, start: Any) -> Any:
+        return _set_bits(flags, start)
+
+    return implementation
+
+
+@overload(lowest_bit)
+def _compiled_lowest_bit(bits: Any) -> Callable[..., Any]:
+    def implementation(bits: Any) -> Any:
+        return _lowest_bit(bits)
+
+    return implementation
+
+
+@overload(transpose_square)
+def _compiled_transpose_square(
+    source: Any, column: Any, target: Any, first: Any
+) -> Callable[..., Any]:
+    def implementation(source: Any, column: Any, target: Any, first: Any) -> Any:
+        _transpose_square(source, column, target, first)
+
+    return implementation
+
+
+@compiled()
+def transpose(source: Array, target: Array, first: int) -> None:
+    """Write rows of ``source`` as columns of ``target``, from ``first`` on.
+
+    There are as many rows as a vector of 64 bytes has numbers.
+    """
+    length, columns = source.shape
+    whole = columns - columns % length
+    for i in range(0, whole, length):
+        transpose_square(source, i, target, first)
+    for i in range(whole, columns):
+        for r in range(length):
+            target[i, first + r] = source[r, i]
+
+
+@compiled()
+def find_set(flags: Array, count: int, places: Array) -> int:
+    """Write down which of the first bytes are not 0, in order; return how many they are.
+
+    Both arrays are as long as a multiple of 64, and bytes from ``count`` on are 0.
+    """
+    found = 0
+    for start in range(0, count, 64):
+        bits = set_bits(flags, start)
+        while bits != np.uint64(0):
+            places[found] = np.uint64(start) + lowest_bit(bits)
+            found += 1
+            bits &= bits - np.uint64(1)
+    return found
