@@ -1,4 +1,4 @@
-"""Loops over rows, compiled by Numba: exponentials, activations, products and sums.
+"""Loops over rows, compiled by Numba: exponentials, activations and sums.
 
 Exponentials and logarithms are polynomials without a branch, which the compiler turns into vector
 instructions; those of the C library are called one number at a time. They agree with it to a few
@@ -25,7 +25,6 @@ __all__ = [
     "LANES",
     "ROUNDING",
     "activate",
-    "add_products",
     "compiled",
     "exp",
     "expm1",
@@ -258,40 +257,6 @@ def activate(code: int, source: Array, target: Array) -> None:
     else:  # identity
         for r in range(n):
             target[r] = source[r]
-
-
-@compiled()
-def add_products(
-    weights: Array, inputs: Array, source: Array, first: int, start: int, target: Array
-) -> None:
-    """Add weights times rows of ``source``, its columns from ``start`` on, to ``target``.
-
-    Weight k belongs to row ``first + inputs[k]``. Several at a time, to go over the target less
-    often.
-    """
-    n = whole_lanes(len(target))
-    end, eight = start + n, len(weights) - len(weights) % 8
-    for k in range(0, eight, 8):
-        w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
-        w4, w5, w6, w7 = weights[k + 4], weights[k + 5], weights[k + 6], weights[k + 7]
-        a, b = source[first + inputs[k], start:end], source[first + inputs[k + 1], start:end]
-        c, d = source[first + inputs[k + 2], start:end], source[first + inputs[k + 3], start:end]
-        e, f = source[first + inputs[k + 4], start:end], source[first + inputs[k + 5], start:end]
-        g, h = source[first + inputs[k + 6], start:end], source[first + inputs[k + 7], start:end]
-        for r in range(n):
-            lower = (w0 * a[r] + w1 * b[r]) + (w2 * c[r] + w3 * d[r])
-            target[r] += lower + ((w4 * e[r] + w5 * f[r]) + (w6 * g[r] + w7 * h[r]))
-    four = len(weights) - len(weights) % 4
-    for k in range(eight, four, 4):
-        w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
-        a, b = source[first + inputs[k], start:end], source[first + inputs[k + 1], start:end]
-        c, d = source[first + inputs[k + 2], start:end], source[first + inputs[k + 3], start:end]
-        for r in range(n):
-            target[r] += (w0 * a[r] + w1 * b[r]) + (w2 * c[r] + w3 * d[r])
-    for k in range(four, len(weights)):
-        w0, a = weights[k], source[first + inputs[k], start:end]
-        for r in range(n):
-            target[r] += w0 * a[r]
 
 
 @compiled(fastmath=ROUNDING | {"reassoc"})

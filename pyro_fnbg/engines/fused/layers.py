@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyro_fnbg.engines.fused.elementwise import INLINE, activate, add_products, compiled
+from pyro_fnbg.engines.fused.elementwise import INLINE, activate, compiled
 from pyro_fnbg.engines.fused.likelihoods import log_likelihood
 from pyro_fnbg.engines.fused.memory import ACT, CHUNK, INPUT_TILE, PRE, TILE, Data, Net, Work
-from pyro_fnbg.engines.fused.vectors import transpose
+from pyro_fnbg.engines.fused.vectors import add_products, transpose
 
 __all__ = [
     "finish",

@@ -15,13 +15,12 @@ from pyro_fnbg.engines.fused.elementwise import (
     INLINE,
     LANES,
     activate,
-    add_products,
     compiled,
     whole_lanes,
 )
 from pyro_fnbg.engines.fused.layers import finish, read_inputs, renew, take_tile
 from pyro_fnbg.engines.fused.memory import ACT, CHUNK, LEAST, PRE, TILE, Data, Net, Work
-from pyro_fnbg.engines.fused.vectors import find_set
+from pyro_fnbg.engines.fused.vectors import add_products, find_set
 
 __all__ = ["evaluate", "keep"]
 

@@ -12,17 +12,29 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from pyro_fnbg.engines.fused.elementwise import compiled
 
-__all__ = ["find_set", "lowest_bit", "set_bits", "transpose", "transpose_square"]
+__all__ = ["add_products", "find_set", "lowest_bit", "set_bits", "transpose", "transpose_square"]
 
 Array = NDArray[Any]
 
 # Bytes of a vector
 WIDTH = 64
+
+
+def add_products(
+    weights: Array, inputs: Array, source: Array, first: int, start: int, target: Array
+) -> None:
+    """Add weights times rows of ``source``, its columns from ``start`` on, to ``target``.
+
+    Weight k belongs to row ``first + inputs[k]``; the target is a multiple of LANES long.
+    """
+    for weight, row in zip(weights, inputs, strict=True):
+        target += weight * source[first + row, start : start + len(target)]
 
 
 def set_bits(flags: Array, start: int) -> np.uint64:
@@ -44,6 +56,57 @@ def transpose_square(source: Array, column: int, target: Array, first: int) -> N
     length = WIDTH // source.itemsize
     square = source[:length, column : column + length]
     target[column : column + length, first : first + length] = square.T
+
+
+def _type_add_products(
+    typingctx: Any, weights: Any, inputs: Any, source: Any, first: Any, start: Any, target: Any
+) -> Any:
+    """Hold a few vectors of sums in registers, while the weights pass by."""
+    length, at_once = WIDTH // (source.dtype.bitwidth // 8), 4
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole, number = context.get_value_type(types.intp), context.get_value_type(source.dtype)
+        vector = ir.VectorType(number, length)
+        weights, inputs, source_, target = (
+            context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 1, 2, 5)
+        )
+        first, start = args[3], args[4]
+        width = builder.extract_value(source_.shape, 1)
+        step = builder.sdiv(
+            builder.extract_value(weights.strides, 0), whole(source.dtype.bitwidth // 8)
+        )
+        fma = builder.module.declare_intrinsic(
+            f"llvm.fmuladd.v{length}f{source.dtype.bitwidth}",
+            fnty=ir.FunctionType(vector, [vector] * 3),
+        )
+
+        def vectors(array: Any, at: Any) -> list[Any]:
+            places = [builder.add(at, whole(k * length)) for k in range(at_once)]
+            pointers = [builder.gep(array.data, [place]) for place in places]
+            return [builder.bitcast(pointer, vector.as_pointer()) for pointer in pointers]
+
+        sums = [cgutils.alloca_once(builder, vector) for _ in range(at_once)]
+        end = builder.extract_value(target.shape, 0)
+        rows = (whole(0), end, whole(at_once * length), whole)
+        with cgutils.for_range_slice(builder, *rows) as (row, _):
+            for total, where in zip(sums, vectors(target, row), strict=True):
+                builder.store(builder.load(where, align=1), total)
+            with cgutils.for_range(builder, builder.extract_value(weights.shape, 0)) as loop:
+                weight = builder.load(builder.gep(weights.data, [builder.mul(loop.index, step)]))
+                alike = builder.insert_element(vector(ir.Undefined), weight, ir.IntType(32)(0))
+                order = ir.VectorType(ir.IntType(32), length)([0] * length)
+                alike = builder.shuffle_vector(alike, vector(ir.Undefined), order)
+                unit = builder.add(first, builder.load(builder.gep(inputs.data, [loop.index])))
+                at = builder.add(builder.mul(unit, width), builder.add(start, row))
+                for total, where in zip(sums, vectors(source_, at), strict=True):
+                    value = builder.load(where, align=1)
+                    builder.store(builder.call(fma, [alike, value, builder.load(total)]), total)
+            for total, where in zip(sums, vectors(target, row), strict=True):
+                builder.store(builder.load(total), where, align=1)
+        return context.get_dummy_value()
+
+    place = (types.intp, types.intp)
+    return types.void(weights, inputs, source, *place, target), codegen
 
 
 def _type_set_bits(typingctx: Any, flags: Any, start: Any) -> Any:
@@ -99,9 +162,22 @@ def _type_transpose_square(
     return types.void(source, types.intp, target, types.intp), codegen
 
 
+_add_products: Any = intrinsic(_type_add_products)
 _set_bits: Any = intrinsic(_type_set_bits)
 _lowest_bit: Any = intrinsic(_type_lowest_bit)
 _transpose_square: Any = intrinsic(_type_transpose_square)
+
+
+@overload(add_products)
+def _compiled_add_products(
+    weights: Any, inputs: Any, source: Any, first: Any, start: Any, target: Any
+) -> Callable[..., Any]:
+    def implementation(
+        weights: Any, inputs: Any, source: Any, first: Any, start: Any, target: Any
+    ) -> Any:
+        _add_products(weights, inputs, source, first, start, target)
+
+    return implementation
 
 
 @overload(set_bits)
