@@ -49,6 +49,9 @@ CASES = {
     "layers": ([3, 3, 2], {"likelihood": "categorical", "prior_loc": 0.3}, {"blocks": "layer"}),
     # Wide priors saturate the nodes, so that many rows do not move
     "saturated": ([3, 4, 2, 2], {"likelihood": "categorical", "prior_scale": 30.0}, {"parts": 2}),
+    # Layers that are looked up row by row, of a vector of nodes and of more
+    "wide": ([3, 6, 18, 5], {"likelihood": "categorical", "activation": "tanh"}, {}),
+    "wide saturated": ([3, 9, 6, 7], {"likelihood": "categorical", "prior_scale": 30.0}, {}),
     "mixed": ([3, 2, 2, 2], {"likelihood": "categorical"}, {"blocks": mixed}),
     "up and down": ([3, 2, 2, 2], {"likelihood": "categorical"}, {"blocks": up_and_down}),
     "laplace": (

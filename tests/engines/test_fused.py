@@ -26,7 +26,6 @@ from pyro_fnbg.engines.fused import allocation, compiled, memory
 from pyro_fnbg.engines.fused.elementwise import (
     LANES,
     activate,
-    add_products,
     exp,
     expm1,
     log,
@@ -92,11 +91,6 @@ def activation_of(code, values, found):
 @numba.njit
 def likelihood_of(head, outputs, labels, scale, factor, scratch, target):
     log_likelihood(head, outputs, labels, scale, factor, scratch, target)
-
-
-@numba.njit
-def products_added(weights, inputs, source, first, start, target):
-    add_products(weights, inputs, source, first, start, target)
 
 
 @numba.njit
@@ -453,19 +447,6 @@ def test_equal_rows_do_not_add_up_to_more_than_rounding_of_their_terms(name):
         assert abs(found - difference) <= 4 * epsilon * terms
         if name == "bernoulli" and at == 11.0:
             assert abs(found - difference) < 1e-6
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("number", [0, 1, 3, 4, 5, 8, 9, 15, 23])
-def test_products_are_added(number, kind):
-    """Several weights at a time and what is left; rows picked by number, columns from an offset."""
-    rng = np.random.default_rng(2)
-    weights = rng.standard_normal(number).astype(kind)
-    inputs = rng.permutation(25)[:number]
-    source, target = rng.standard_normal((27, 3 * LANES)).astype(kind), np.ones(2 * LANES, kind)
-    products_added(weights, inputs, source, 2, 6, target)
-    exact = 1 + weights.astype(np.float64) @ source[2 + inputs, 6 : 6 + len(target)].astype(float)
-    np.testing.assert_allclose(target, exact, rtol=0, atol=30 * np.finfo(kind).eps)
 
 
 def test_sums_are_in_double_precision():

@@ -1305,6 +1305,27 @@ _IN_FUSED = [
         "saturated",
     ),
     _in_fused(
+        "wide-rows-not-laid-down",
+        "proposals",
+        "                pre[r] = work.above[r, k]\n",
+        "                pass\n",
+        "wide",
+    ),
+    _in_fused(
+        "wide-rows-not-kept",
+        "proposals",
+        "work.outgoing, work.above, row, width)",
+        "work.outgoing, work.new_above, 0, width)",
+        "wide",
+    ),
+    _in_fused(
+        "least-change-of-moved-rows-not-kept",
+        "proposals",
+        "work.least[work.moved[r]] = work.new_least[r]",
+        "work.least[work.moved[r]] = 1e12 * work.new_least[r]",
+        "wide saturated",
+    ),
+    _in_fused(
         "stale-activations",
         "proposals",
         "    work.state[ACT] = min(work.state[ACT], layer)\n",

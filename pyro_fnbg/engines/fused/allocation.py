@@ -27,6 +27,8 @@ def make_work(net: Net, data: Data, num_rows: int) -> Work:
     """Allocate the memory of one chain."""
     dtype, columns, rows = data.inputs.dtype, data.labels.shape[1], -(-num_rows // LANES) * LANES
     nodes, widest, num_params = net.widths[1:].sum(), net.widths[1:].max(), len(net.prior_locs)
+    length = CACHE_LINE // dtype.itemsize
+    wide = -(-int(widest) // length) * length
     starts, at_once = _chunks(net, rows * dtype.itemsize)
     # Lines of a page, far apart: the first cache holds but few that begin alike
     lines = count(0, 13)
@@ -37,7 +39,7 @@ def make_work(net: Net, data: Data, num_rows: int) -> Work:
     return Work(
         num_rows=num_rows,
         chunk_starts=starts,
-        input_rows=empty(CACHE_LINE // dtype.itemsize, net.widths[0]),
+        input_rows=empty(length, net.widths[0]),
         input_tile=empty(net.widths[0], INPUT_TILE),
         labels=empty(columns, rows),
         pre=empty(nodes, rows),
@@ -47,13 +49,17 @@ def make_work(net: Net, data: Data, num_rows: int) -> Work:
         new_log_lik=empty(rows),
         new_pre=empty(rows),
         new_act=empty(rows),
-        next_pre=empty(widest, rows),
+        change=empty(rows),
+        outgoing=empty(wide),
+        above=empty(rows, wide),
+        new_above=empty(length, wide),
         is_moved=empty(rows, kind=np.uint8),
         moved=empty(rows, kind=np.int32),
         least=empty(rows),
+        new_least=empty(rows),
         label_tile=empty(columns, TILE),
         scratch=empty(2, TILE),
-        pre_tile=empty(widest, TILE),
+        pre_tile=empty(wide, TILE),
         act_tile=empty(widest, TILE),
         increments=empty(num_params),
         candidate=empty(num_params),

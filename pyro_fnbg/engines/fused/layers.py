@@ -81,7 +81,7 @@ def read_inputs(net: Net, data: Data, work: Work, position: Array, rows: Array) 
                 copy = work.input_rows[k]
                 for i in range(len(copy)):
                     copy[i] = row[i]
-            transpose(work.input_rows, work.input_tile, r)
+            transpose(work.input_rows, net.widths[0], work.input_tile, r)
         if chunk == 0:
             pre_activations(net, position, 1, work.input_tile, 0, 0, work.pre, 0, start, n)
         for piece in range(first, last):

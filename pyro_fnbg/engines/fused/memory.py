@@ -136,7 +136,8 @@ class Noise(NamedTuple):
 class Work(NamedTuple):
     """Hold the memory of one chain's sweeps; everything is overwritten.
 
-    Here n is the number of rows, rounded up; see LANES.
+    Here n is the number of rows, rounded up (see LANES), and wide that of the nodes of the widest
+    layer, to whole vectors.
     """
 
     num_rows: int  # before it is rounded up
@@ -151,13 +152,17 @@ class Work(NamedTuple):
     new_log_lik: Array  # (n,) the candidate's, of the rows that moved
     new_pre: Array  # (n,) the candidate's pre-activations of the block's node
     new_act: Array  # (n,) the candidate's activations of it
-    next_pre: Array  # (widest, n) the candidate's next layer, of the rows that moved
+    change: Array  # (n,) what its activations change by
+    outgoing: Array  # (wide,) weights of the layer above for it
+    above: Array  # (n, wide) pre-activations of the layer above, where nodes of a layer are visited
+    new_above: Array  # (numbers in a vector, wide) the candidate's, of some of the rows that moved
     is_moved: Array  # (n,) whether a row moved, as bytes
     moved: Array  # (n,) the numbers of those that did
     least: Array  # (n,) change that the layer above would not notice
+    new_least: Array  # (n,) the candidate's, of the rows that moved
     label_tile: Array  # (columns, TILE)
     scratch: Array  # (2, TILE)
-    pre_tile: Array  # (widest, TILE)
+    pre_tile: Array  # (wide, TILE)
     act_tile: Array  # (widest, TILE)
     increments: Array  # (P,) in the order of the blocks
     candidate: Array  # (P,) displaced coordinates, in the same order

@@ -20,11 +20,14 @@ from pyro_fnbg.engines.fused.elementwise import (
 )
 from pyro_fnbg.engines.fused.layers import finish, read_inputs, renew, take_tile
 from pyro_fnbg.engines.fused.memory import ACT, CHUNK, LEAST, PRE, TILE, Data, Net, Work
-from pyro_fnbg.engines.fused.vectors import add_products, find_set
+from pyro_fnbg.engines.fused.vectors import add_products, add_scaled, find_set, transpose
 
 __all__ = ["evaluate", "keep"]
 
 Array = NDArray[Any]
+
+# Nodes whose values are sooner looked up one by one than all in a vector, of which most are of none
+FEW = 4
 
 
 @compiled(**INLINE)
@@ -48,6 +51,8 @@ def evaluate(net: Net, data: Data, work: Work, position: Array, rows: Array, blo
         work.state[CHUNK] += 1
         read_inputs(net, data, work, position, rows)
     delta = piece - work.chunk_starts[work.state[CHUNK]]
+    if not is_hidden or work.state[LEAST] != layer:
+        lay_rows_down(net, work)
     if block >= 0:
         renew(net, work, position, net.block_pre[block], net.block_act[block])
     if node >= 0:
@@ -70,7 +75,7 @@ def evaluate(net: Net, data: Data, work: Work, position: Array, rows: Array, blo
         first, is_act = layer, False
         if is_hidden:
             first = layer + 1
-            _take_moved(net, work, position, layer, node, start, n)
+            _take_moved(net, work, layer, start, n)
         elif is_recomputed and layer > 1 and net.block_layers[block] <= top:
             first, is_act = layer - 1, True
             take_tile(net, work.act, work.act_tile, layer - 1, start, n)
@@ -124,47 +129,78 @@ def _find_moved(net: Net, work: Work, position: Array, layer: int, node: int) ->
     """
     num_rows = whole_lanes(len(work.log_lik))
     activate(net.activations[layer], work.new_pre, work.new_act)
-    above = net.first_units[layer + 1]
     if work.state[LEAST] != layer:
+        _stand_rows_up(net, work, layer + 1)
         work.state[LEAST] = layer
-        for k in range(net.widths[layer + 1]):
-            pre = work.pre[above + k]
-            for r in range(num_rows):
-                size, least = net.unnoticed * abs(pre[r]), work.least[r]
-                work.least[r] = size if k == 0 or size < least else least
     first_weight, to_node, to_input = net.weights[layer + 1]
     first_weight += node * to_input
     largest = position.dtype.type(0.0)
     for k in range(net.widths[layer + 1]):
-        weight = abs(position[first_weight + k * to_node])
-        largest = largest if weight <= largest else weight
+        weight = position[first_weight + k * to_node]
+        work.outgoing[k] = weight
+        largest = largest if abs(weight) <= largest else abs(weight)
     act = work.act[net.first_units[layer] + node]
     for r in range(num_rows):
+        change = work.new_act[r] - act[r]
+        work.change[r] = change
         # Else every sum above is the same after rounding; NaN counts as moved
-        work.is_moved[r] = 0 if largest * abs(work.new_act[r] - act[r]) <= work.least[r] else 1
+        work.is_moved[r] = 0 if largest * abs(change) <= work.least[r] else 1
     for r in range(work.num_rows, num_rows):
         work.is_moved[r] = 0
     return int(find_set(work.is_moved, work.num_rows, work.moved))
 
 
 @compiled(**INLINE)
-def _take_moved(
-    net: Net, work: Work, position: Array, layer: int, node: int, start: int, n: int
-) -> None:
+def _stand_rows_up(net: Net, work: Work, layer: int) -> None:
+    """Put the pre-activations of a layer row by row, and find the change that none would notice.
+
+    While nodes below it are visited, they are looked up on few rows, and change on few.
+    """
+    for k in range(net.widths[layer]):
+        pre = work.pre[net.first_units[layer] + k]
+        for r in range(whole_lanes(len(work.log_lik))):
+            size, least = net.unnoticed * abs(pre[r]), work.least[r]
+            work.least[r] = size if k == 0 or size < least else least
+        for r in range(len(pre) if net.widths[layer] > FEW else 0):
+            work.above[r, k] = pre[r]
+
+
+@compiled(**INLINE)
+def lay_rows_down(net: Net, work: Work) -> None:
+    """Put what ``_stand_rows_up`` has put row by row back node by node, if it is there."""
+    if work.state[LEAST] > 0:
+        layer = work.state[LEAST] + 1
+        for k in range(net.widths[layer] if net.widths[layer] > FEW else 0):
+            pre = work.pre[net.first_units[layer] + k]
+            for r in range(len(pre)):
+                pre[r] = work.above[r, k]
+        work.state[LEAST] = 0
+
+
+@compiled(**INLINE)
+def _take_moved(net: Net, work: Work, layer: int, start: int, n: int) -> None:
     """Compute the pre-activations of the layer above a node on n of the rows that moved."""
-    first_weight, to_node, to_input = net.weights[layer + 1]
-    moved, change = work.moved[start : start + n], work.scratch[0]
-    act = work.act[net.first_units[layer] + node]
-    for r in range(n):
-        change[r] = work.new_act[moved[r]] - act[moved[r]]
-    for k in range(net.widths[layer + 1]):
-        weight = position[first_weight + node * to_input + k * to_node]
-        old, tile = work.pre[net.first_units[layer + 1] + k], work.pre_tile[k]
-        new = work.next_pre[k, start : start + n]
+    moved, num_nodes = work.moved[start : start + n], net.widths[layer + 1]
+    if num_nodes <= FEW:
+        for k in range(num_nodes):
+            pre, tile = work.pre[net.first_units[layer + 1] + k], work.pre_tile[k]
+            for r in range(n):
+                tile[r] = pre[moved[r]] + work.change[moved[r]] * work.outgoing[k]
+    else:
+        length = len(work.new_above)
+        width = num_nodes + (-num_nodes) % length
+        for first in range(0, n, length):
+            for k in range(length):
+                row = moved[first + k]
+                scale = work.change[row]
+                add_scaled(work.above, row, scale, work.outgoing, work.new_above, k, width)
+            transpose(work.new_above, width, work.pre_tile, first)
+    least = work.new_least[start : start + n]
+    for k in range(num_nodes):
+        tile = work.pre_tile[k]
         for r in range(n):
-            value = old[moved[r]] + weight * change[r]
-            new[r] = value
-            tile[r] = value
+            size, before = net.unnoticed * abs(tile[r]), least[r]
+            least[r] = size if k == 0 or size < before else before
 
 
 @compiled(**INLINE)
@@ -177,8 +213,6 @@ def keep(net: Net, work: Work, block: int, count: int) -> None:
     for r in range(count):
         work.log_lik[work.moved[r]] = work.new_log_lik[r]
     layer, node = net.block_layers[block], net.block_nodes[block]
-    if node < 0 or layer == top:
-        work.state[LEAST] = 0
     if node < 0:
         delta = net.piece_starts[block] - work.chunk_starts[work.state[CHUNK]]
         for piece in range(net.piece_starts[block], net.piece_starts[block + 1]):
@@ -195,16 +229,19 @@ def keep(net: Net, work: Work, block: int, count: int) -> None:
         return
     for r in range(num_rows):
         work.act[unit, r] = work.new_act[r]
-    # Log likelihoods have been kept, so their memory serves for the least of the sums above
-    above, least = net.first_units[layer + 1], work.new_log_lik
-    for k in range(net.widths[layer + 1]):
-        new, old = work.next_pre[k], work.pre[above + k]
-        for r in range(count):
-            old[work.moved[r]] = new[r]
-        for r in range(whole_lanes(count + (-count) % LANES)):
-            size, before = net.unnoticed * abs(new[r]), least[r]
-            least[r] = size if k == 0 or size < before else before
     for r in range(count):
-        work.least[work.moved[r]] = least[r]
+        work.least[work.moved[r]] = work.new_least[r]
+    num_nodes, length = net.widths[layer + 1], len(work.new_above)
+    if num_nodes <= FEW:
+        for k in range(num_nodes):
+            pre, weight = work.pre[net.first_units[layer + 1] + k], work.outgoing[k]
+            for r in range(count):
+                row = work.moved[r]
+                pre[row] += work.change[row] * weight
+    else:
+        width = num_nodes + (-num_nodes) % length
+        for r in range(count):
+            row = work.moved[r]
+            add_scaled(work.above, row, work.change[row], work.outgoing, work.above, row, width)
     work.state[PRE] = min(work.state[PRE], layer + 1)
     work.state[ACT] = min(work.state[ACT], layer)

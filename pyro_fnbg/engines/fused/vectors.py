@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from pyro_fnbg.engines.fused.elementwise import compiled
 
-__all__ = ["add_products", "find_set", "lowest_bit", "set_bits", "transpose", "transpose_square"]
+__all__ = [
+    "add_products",
+    "add_scaled",
+    "find_set",
+    "lowest_bit",
+    "set_bits",
+    "transpose",
+    "transpose_square",
+]
 
 Array = NDArray[Any]
 
@@ -35,6 +43,16 @@ def add_products(
     """
     for weight, row in zip(weights, inputs, strict=True):
         target += weight * source[first + row, start : start + len(target)]
+
+
+def add_scaled(
+    source: Array, row: int, scale: float, change: Array, target: Array, new_row: int, count: int
+) -> None:
+    """Add a scaled change to a row, and put it into a row of ``target``.
+
+    ``count`` numbers from the first on, which fill whole vectors.
+    """
+    target[new_row, :count] = source[row, :count] + scale * change[:count]
 
 
 def set_bits(flags: Array, start: int) -> np.uint64:
@@ -58,6 +76,20 @@ def transpose_square(source: Array, column: int, target: Array, first: int) -> N
     target[column : column + length, first : first + length] = square.T
 
 
+def _fma(builder: Any, vector: Any) -> Any:
+    """Declare the product of two vectors plus a third, rounded once where the processor can."""
+    name = {"float": "f32", "double": "f64"}[str(vector.element)]
+    kind = ir.FunctionType(vector, [vector] * 3)
+    return builder.module.declare_intrinsic(f"llvm.fmuladd.v{vector.count}{name}", fnty=kind)
+
+
+def _all_alike(builder: Any, vector: Any, value: Any) -> Any:
+    """Put one number into every place of a vector."""
+    first = builder.insert_element(vector(ir.Undefined), value, ir.IntType(32)(0))
+    order = ir.VectorType(ir.IntType(32), vector.count)([0] * vector.count)
+    return builder.shuffle_vector(first, vector(ir.Undefined), order)
+
+
 def _type_add_products(
     typingctx: Any, weights: Any, inputs: Any, source: Any, first: Any, start: Any, target: Any
 ) -> Any:
@@ -75,10 +107,7 @@ def _type_add_products(
         step = builder.sdiv(
             builder.extract_value(weights.strides, 0), whole(source.dtype.bitwidth // 8)
         )
-        fma = builder.module.declare_intrinsic(
-            f"llvm.fmuladd.v{length}f{source.dtype.bitwidth}",
-            fnty=ir.FunctionType(vector, [vector] * 3),
-        )
+        fma = _fma(builder, vector)
 
         def vectors(array: Any, at: Any) -> list[Any]:
             places = [builder.add(at, whole(k * length)) for k in range(at_once)]
@@ -93,9 +122,7 @@ def _type_add_products(
                 builder.store(builder.load(where, align=1), total)
             with cgutils.for_range(builder, builder.extract_value(weights.shape, 0)) as loop:
                 weight = builder.load(builder.gep(weights.data, [builder.mul(loop.index, step)]))
-                alike = builder.insert_element(vector(ir.Undefined), weight, ir.IntType(32)(0))
-                order = ir.VectorType(ir.IntType(32), length)([0] * length)
-                alike = builder.shuffle_vector(alike, vector(ir.Undefined), order)
+                alike = _all_alike(builder, vector, weight)
                 unit = builder.add(first, builder.load(builder.gep(inputs.data, [loop.index])))
                 at = builder.add(builder.mul(unit, width), builder.add(start, row))
                 for total, where in zip(sums, vectors(source_, at), strict=True):
@@ -107,6 +134,48 @@ def _type_add_products(
 
     place = (types.intp, types.intp)
     return types.void(weights, inputs, source, *place, target), codegen
+
+
+def _type_add_scaled(
+    typingctx: Any,
+    source: Any,
+    row: Any,
+    scale: Any,
+    change: Any,
+    target: Any,
+    new_row: Any,
+    count: Any,
+) -> Any:
+    length = WIDTH // (source.dtype.bitwidth // 8)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole, number = context.get_value_type(types.intp), context.get_value_type(source.dtype)
+        vector = ir.VectorType(number, length)
+        old, change, new = (
+            context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 3, 4)
+        )
+        fma = _fma(builder, vector)
+        scales = _all_alike(builder, vector, args[2])
+        starts = [
+            builder.mul(args[k], builder.extract_value(array.shape, 1))
+            for k, array in ((1, old), (5, new))
+        ]
+        rows = (whole(0), args[6], whole(length), whole)
+        with cgutils.for_range_slice(builder, *rows) as (at, _):
+            before, after, changes = (
+                builder.bitcast(builder.gep(array.data, [place]), vector.as_pointer())
+                for array, place in (
+                    (old, builder.add(starts[0], at)),
+                    (new, builder.add(starts[1], at)),
+                    (change, at),
+                )
+            )
+            values = [builder.load(where, align=1) for where in (changes, before)]
+            builder.store(builder.call(fma, [scales, *values]), after, align=1)
+        return context.get_dummy_value()
+
+    signature = (source, types.intp, source.dtype, change, target, types.intp, types.intp)
+    return types.void(*signature), codegen
 
 
 def _type_set_bits(typingctx: Any, flags: Any, start: Any) -> Any:
@@ -163,6 +232,7 @@ def _type_transpose_square(
 
 
 _add_products: Any = intrinsic(_type_add_products)
+_add_scaled: Any = intrinsic(_type_add_scaled)
 _set_bits: Any = intrinsic(_type_set_bits)
 _lowest_bit: Any = intrinsic(_type_lowest_bit)
 _transpose_square: Any = intrinsic(_type_transpose_square)
@@ -176,6 +246,18 @@ def _compiled_add_products(
         weights: Any, inputs: Any, source: Any, first: Any, start: Any, target: Any
     ) -> Any:
         _add_products(weights, inputs, source, first, start, target)
+
+    return implementation
+
+
+@overload(add_scaled)
+def _compiled_add_scaled(
+    source: Any, row: Any, scale: Any, change: Any, target: Any, new_row: Any, count: Any
+) -> Callable[..., Any]:
+    def implementation(
+        source: Any, row: Any, scale: Any, change: Any, target: Any, new_row: Any, count: Any
+    ) -> Any:
+        _add_scaled(source, row, scale, change, target, new_row, count)
 
     return implementation
 
@@ -207,16 +289,16 @@ def _compiled_transpose_square(
 
 
 @compiled()
-def transpose(source: Array, target: Array, first: int) -> None:
-    """Write rows of ``source`` as columns of ``target``, from ``first`` on.
+def transpose(source: Array, count: int, target: Array, first: int) -> None:
+    """Write the first columns of ``source`` as rows of ``target``, from column ``first`` on.
 
     There are as many rows as a vector of 64 bytes has numbers.
     """
-    length, columns = source.shape
-    whole = columns - columns % length
+    length = len(source)
+    whole = count - count % length
     for i in range(0, whole, length):
         transpose_square(source, i, target, first)
-    for i in range(whole, columns):
+    for i in range(whole, count):
         for r in range(length):
             target[i, first + r] = source[r, i]
 
