@@ -140,8 +140,19 @@ def test_chains_that_have_not_converged_are_not_compared():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated:FutureWarning")
-def test_the_command_keeps_records_and_writes_the_page(tmp_path, monkeypatch):
-    name = "hierarchical regression, no network"
+@pytest.mark.parametrize(
+    ("name", "sizes", "timed"),
+    [
+        ("deep regression", (41, 451, 442), {"trace", "auto", "network"}),
+        pytest.param(  # compiles
+            "hierarchical regression, no network",
+            (7, 29, 240),
+            {"trace", "auto", "compiled"},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_the_command_keeps_records_and_writes_the_page(name, sizes, timed, tmp_path, monkeypatch):
     effort = Effort(chains=2, draws=5, nuts_warmup=5, least_nuts_draws=3, most_nuts_draws=5)
     monkeypatch.setattr(command, "Effort", lambda **given: effort._replace(**given))
     files = ["--results", tmp_path / "records", "--page", tmp_path / "page.md", "--models", name]
@@ -156,13 +167,9 @@ def test_the_command_keeps_records_and_writes_the_page(tmp_path, monkeypatch):
         read_records(tmp_path / "records" / kind) for kind in ("speed", "agreement")
     )
     assert [record["name"] for record in speeds + agreements] == [name, name]
-    timed = speeds[0]
-    assert (timed["blocks"], timed["parameters"], timed["rows"]) == (7, 29, 240)
-    assert {who: len(found) for who, found in timed["sweeps_a_second"].items()} == {
-        "trace": 2,
-        "auto": 2,
-        "compiled": 2,
-    }
+    assert tuple(speeds[0][what] for what in ("blocks", "parameters", "rows")) == sizes
+    turns = {who: len(found) for who, found in speeds[0]["sweeps_a_second"].items()}
+    assert turns == dict.fromkeys(timed, 2)
     assert agreements[0]["nuts"]["draws"] == 5
     assert path_of(tmp_path / "records" / "speed", name).exists()
     assert (tmp_path / "page.md").read_text("utf-8") == page(speeds, agreements)

@@ -192,6 +192,7 @@ def test_what_cannot_be_captured_is_not_compiled():
     assert "compiled" not in reason
 
 
+@pytest.mark.slow
 def test_chains_have_the_draws_of_the_captured_engine():
     draws = []
     for engine in ("captured", "compiled"):

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["keep", "path_of"]
+__all__ = ["keep", "path_of", "ran_on"]
 
 PACKAGES = ("pyro-fnbg", "pyro-ppl", "torch", "numpy", "numba")
 
@@ -25,13 +25,17 @@ def path_of(folder: Path, name: str) -> Path:
     return folder / f"{re.sub('[^a-z0-9]+', '-', name.lower())}.json"
 
 
-def keep(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a record with what ran it, and return it."""
-    whole = {
-        **record,
+def ran_on() -> dict[str, str]:
+    """Say what machine and what versions figures are of."""
+    return {
         "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
+
+
+def keep(path: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a record with what ran it, and return it."""
+    whole = {**record, **ran_on()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
     return whole
