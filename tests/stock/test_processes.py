@@ -118,8 +118,6 @@ def test_a_parallel_run_that_failed_leaves_no_initial_params_to_the_next(method)
         run(kernel, torch.ones(3), method=method, initial_params=wrong)
     found = samples(kernel, torch.ones(3), method=method, initial_params=start, warmup=0)
     assert torch.allclose(found["a"], torch.full((), 500.0), atol=0.1)
-    if method == "spawn":  # which takes seconds a run
-        return
     # and nothing to one that has none of its own
     with pytest.raises(ValueError, match="'a'"):
         run(kernel, torch.ones(3), method=method, initial_params=wrong)
