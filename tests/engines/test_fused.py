@@ -576,6 +576,8 @@ def test_first_layer_increments_in_pieces_are_the_same_bit_for_bit(options, dtyp
         engine._works.clear()
         assert_identical(run_on(run, inputs), whole)
         assert at_least <= len(engine._works[0].deltas) <= max(at_once, at_least)
+        if at_least == 1:  # else chunks end where blocks do
+            assert len(engine._works[0].deltas) == at_once
 
 
 @pytest.mark.parametrize(("inputs", "rows", "held"), [(4, 100, 7), (8, 100, 8), (40, 1000, 3)])
