@@ -150,9 +150,9 @@ def test_fused_calls_work_in_memory_of_their_own():
     """Calls run on threads side by side: what one writes, no other may read."""
     run = set_up("deep", "fused")
     engine, inputs = run.problem.engine, next_call(run, 0)
-    engine._works.clear()  # that of set-up is too small to be lent again
+    engine._kept.clear()  # that of set-up is too small to be lent again
     expected = run_on(run, inputs)
-    with engine._work(BATCH) as one, engine._work(BATCH) as other:
+    with engine._works(BATCH) as (one,), engine._works(BATCH) as (other,):
         for mine, its in zip(one, other, strict=True):
             assert not np.shares_memory(mine, its)
         for work in (one, other):

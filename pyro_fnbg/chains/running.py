@@ -81,7 +81,7 @@ def run_chains(problem: Problem, chains: Sequence[ChainState], num_sweeps: int) 
     """Run sweeps of all chains, piece by piece: what each chain does depends on nothing else.
 
     Chains go through the feedforward engine together; those of the fused engine run on threads, up
-    to ``torch.get_num_threads()``; others take turns.
+    to ``torch.get_num_threads()``, which few chains share out; others take turns.
 
     Args:
         problem: What the chains share.
@@ -132,7 +132,9 @@ def _on_threads(problem: Problem, groups: Sequence[_Group], num_sweeps: int) -> 
         group, _ = done
         return group if group.chains[0].sweeps < num_sweeps else None
 
-    with on_threads(min(len(groups), torch.get_num_threads()), None) as workers:
+    available = torch.get_num_threads()
+    count = min(len(groups), available)
+    with on_threads(count, None, each=available // count) as workers:
         for _, pieces in as_they_end(workers, run, groups, following):
             yield from pieces
 

@@ -37,6 +37,7 @@ __all__ = [
     "on_cluster",
     "on_threads",
     "ordered",
+    "torch_threads",
 ]
 
 Item = TypeVar("Item")
@@ -121,14 +122,25 @@ def as_they_end(
 
 
 @contextmanager
-def on_threads(count: int, shared: Any) -> Generator[Workers]:
+def torch_threads(count: int) -> Generator[int]:
+    """Let torch use so many threads; the value is how many it used before."""
+    kept = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield kept
+    finally:
+        torch.set_num_threads(kept)
+
+
+@contextmanager
+def on_threads(count: int, shared: Any, each: int = 1) -> Generator[Workers]:
     """Run functions on so many threads; at the end, tasks that have not started never do.
 
-    Each uses one of torch's threads: those that wait for each other at the end of every operation
-    lose most of their time where a core is busy with something else.
+    Each uses one of torch's threads, unless told otherwise: those that wait for each other at the
+    end of every operation lose most of their time where a core is busy with something else.
     """
     num_threads = torch.get_num_threads()
-    with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(each,)) as pool:
         try:
             yield _Threads(pool, shared)
         finally:

@@ -65,9 +65,10 @@ class MultiChainMCMC:
         save_params: Sites whose draws are kept; all if left out.
         chain_method: "vectorized" runs all chains at once in this process: in one batch on the
             feedforward engine, and on captured and compiled ones where they are small; on up to
-            ``torch.get_num_threads()`` threads on the fused one; by turns on trace. "sequential"
-            runs one chain after the other. "processes" gives each chain a process, as many at a
-            time as there are cores: for models that run on trace.
+            ``torch.get_num_threads()`` threads on the fused one, where threads also share the rows
+            of chains if these are fewer; by turns on trace. "sequential" runs one chain after the
+            other. "processes" gives each chain a process, as many at a time as there are cores: for
+            models that run on trace.
         thin: Sweeps a draw; the kernel's own number if left out.
         client: A ``distributed.Client``: the chains run on the workers of its Dask cluster, and
             hooks here. A worker that dies costs some sweeps' time and no draws. The client is no

@@ -16,6 +16,7 @@ from pyro_fnbg.core.moves.base import Move, MoveState
 from pyro_fnbg.core.moves.joint import JointMoves, at, beside, copied, stacked
 from pyro_fnbg.core.noise import noise_of_sweeps
 from pyro_fnbg.core.state import ChainState, Tally
+from pyro_fnbg.core.tasks import torch_threads
 from pyro_fnbg.core.tuning import gains
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.density import ModelDensity
@@ -241,14 +242,17 @@ def next_inputs(problem: Problem, chains: Sequence[ChainState], count: int) -> S
     """Draw all noise and batches of the next ``count`` sweeps, before the first of them starts."""
     first = chains[0].sweeps
     size = problem.partition.num_params, problem.partition.num_blocks
-    noise = [noise_of_sweeps(chain.key, first, count, *size) for chain in chains]
-    rows = [problem.batches.rows_of_sweeps(chain.key, first, count) for chain in chains]
-    batches = [batch for batch in rows if batch is not None]
-    return SweepInputs(
-        beside([chain.position for chain in chains]),
-        beside(batches) if batches else None,
-        beside([z for z, _ in noise]),
-        beside([log_u for _, log_u in noise]),
-        stacked([chain.adaptation for chain in chains]),
-        gains(first, count) if first < problem.tuned_sweeps else None,
-    )
+    # Torch's other threads would look out for more work, for some milliseconds and on the cores
+    # that the sweeps need
+    with torch_threads(1):
+        noise = [noise_of_sweeps(chain.key, first, count, *size) for chain in chains]
+        rows = [problem.batches.rows_of_sweeps(chain.key, first, count) for chain in chains]
+        batches = [batch for batch in rows if batch is not None]
+        return SweepInputs(
+            beside([chain.position for chain in chains]),
+            beside(batches) if batches else None,
+            beside([z for z, _ in noise]),
+            beside([log_u for _, log_u in noise]),
+            stacked([chain.adaptation for chain in chains]),
+            gains(first, count) if first < problem.tuned_sweeps else None,
+        )

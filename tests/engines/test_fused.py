@@ -563,21 +563,21 @@ def test_first_layer_increments_in_pieces_are_the_same_bit_for_bit(options, dtyp
     run = start("fused", BayesianMLP([7, 5, 3]), x, y, likelihood_scale=0.1, **options)
     engine, inputs = run.problem.engine, make_inputs(run, 1, 10, scale=0.1, seed=5)
     whole = run_on(run, inputs)
-    pieces, held = len(engine._net.piece_nodes), len(engine._works[0].deltas)
+    pieces, held = len(engine._net.piece_nodes), len(engine._kept[0][0].deltas)
     assert held == pieces > 1
     assert_decides_both_ways(whole.accepted)
     at_least = int(np.diff(engine._net.piece_starts).max())
-    size = engine._works[0].deltas[0].nbytes
+    size = engine._kept[0][0].deltas[0].nbytes
     for at_once in (1, 2, 4, pieces - 1):
         # Memory for so many on all rows, and for half a piece besides
         room = int((at_once + 0.5) * size)
         monkeypatch.setattr(allocation, "DELTA_BYTES", room)
         monkeypatch.setattr(allocation, "MOST_DELTA_BYTES", room)
-        engine._works.clear()
+        engine._kept.clear()
         assert_identical(run_on(run, inputs), whole)
-        assert at_least <= len(engine._works[0].deltas) <= max(at_once, at_least)
+        assert at_least <= len(engine._kept[0][0].deltas) <= max(at_once, at_least)
         if at_least == 1:  # else chunks end where blocks do
-            assert len(engine._works[0].deltas) == at_once
+            assert len(engine._kept[0][0].deltas) == at_once
 
 
 @pytest.mark.parametrize(("inputs", "rows", "held"), [(4, 100, 7), (8, 100, 8), (40, 1000, 3)])
@@ -588,15 +588,22 @@ def test_increments_fill_the_cache_or_are_as_many_as_inputs(inputs, rows, held, 
     monkeypatch.setattr(allocation, "MOST_DELTA_BYTES", 3 * 1024 * 8)
     run = start("fused", BayesianMLP([inputs, 60, 2]), double(rows, inputs), torch.ones(rows))
     engine = run.problem.engine
-    work = allocation.make_work(engine._net, engine._data, rows)
+    (work,) = allocation.make_works(engine._net, engine._data, rows)
     assert work.deltas.shape == (held, padded)
     assert np.diff(work.chunk_starts).max() == held
+
+
+def memory_of(work):
+    """All that a call may find full of anything."""
+    said = {"num_rows", "chunk_starts", "segment_ends", *work._fields[1:4]}
+    return [values for name, values in work._asdict().items() if name not in said]
 
 
 def test_rows_begin_with_lines_of_the_cache_wherever_they_are_in_a_page():
     run = start("fused", BayesianMLP([3, 4, 2]), double(70, 3), torch.ones(70))
     engine = run.problem.engine
-    arrays = allocation.make_work(engine._net, engine._data, 70)[2:-1]
+    (work,) = allocation.make_works(engine._net, engine._data, 70)
+    arrays = memory_of(work)
     assert {values.ctypes.data % 64 for values in arrays} == {0}
     assert len({values.ctypes.data % 4096 for values in arrays}) > len(arrays) // 2
 
@@ -605,13 +612,13 @@ def test_memory_is_made_anew_for_batches_of_another_size():
     """And the results do not depend on what was in it."""
     x, y = double(40, 3), torch.randint(0, 2, (40,))
     run, inputs, record = compare(BayesianMLP([3, 4, 2]), x, y)
-    works = run.problem.engine._works
+    works = run.problem.engine._kept
     run_on(run, inputs._replace(rows=torch.arange(9).expand(1, 20, 9)))
-    assert works[0].num_rows == 9
+    assert works[0][0].num_rows == 9
     again = run_on(run, inputs)
-    assert works[0].num_rows == 40
-    for memory_of_call in works:
-        for values in memory_of_call[2:]:
+    assert works[0][0].num_rows == 40
+    for (memory_of_call,) in works:
+        for values in memory_of(memory_of_call):
             values.fill(77)
     for other in (again, run_on(run, inputs)):
         assert_identical(other, record)

@@ -34,7 +34,7 @@ COMPILED = {
     f"pyro_fnbg.engines.fused.{name}"
     for name in (
         "compiled", "elementwise", "layers", "likelihoods", "memory", "moves", "proposals",
-        "vectors",
+        "sharing", "vectors",
     )
 }  # fmt: skip
 TIMEOUT = 120.0  # seconds; a fault that makes the test hang is not killed by an assertion
@@ -325,6 +325,7 @@ _SUMS = (
 )
 _SWEEPS = "tests/test_seeded.py::test_sweeps_are_those_of_the_model[{}-{}]"
 _TUNING = "tests/engines/test_base.py::test_scales_follow_their_recursion_sweep_by_sweep[{}]"
+_SHARED = "tests/engines/test_fused_threads.py::"
 
 # Every one of these is put into every engine, as the fault "MISTAKE-ENGINE"
 MISTAKES = (
@@ -1356,9 +1357,52 @@ _IN_FUSED = [
     _in_fused(
         "work-memory-shared-between-chains",
         "engine",
-        "self._works.pop()",
-        "self._works[0]",
+        "self._kept.pop()",
+        "self._kept[0]",
         "tests/test_seeded.py::test_fused_calls_work_in_memory_of_their_own",
+    ),
+    # Of threads that share the rows of a chain
+    _in_fused(
+        "sums-of-one-thread-alone",
+        "sharing",
+        "range(work.sums.shape[1])",
+        "range(1)",
+        _SHARED + "test_threads_take_the_decisions_of_the_trace_engine[classes-2]",
+    ),
+    _in_fused(
+        "sums-of-the-last-turn",
+        "sharing",
+        "total += work.sums[turn, segment]",
+        "total += work.sums[1 - turn, segment]",
+        _SHARED + "test_threads_take_the_decisions_of_the_trace_engine[classes-1]",
+    ),
+    _in_fused(
+        "rows-of-one-segment-counted-in-another",
+        "sharing",
+        "work.segment_ends[segment])\n        total",
+        "work.segment_ends[0])\n        total",
+        _SHARED + "test_results_do_not_depend_on_the_number_of_threads[classes]",
+    ),
+    _in_fused(
+        "threads-see-the-same-rows",
+        "compiled",
+        "[work.first_row : work.first_row + work.num_rows]",
+        "[: work.num_rows]",
+        _SHARED + "test_threads_take_the_decisions_of_the_trace_engine[classes-2]",
+    ),
+    _in_fused(
+        "scales-tuned-by-every-thread",
+        "engine",
+        "noise._replace(scales=_apart(noise.scales))",
+        "noise",
+        _SHARED + "test_results_do_not_depend_on_the_number_of_threads[classes]",
+    ),
+    _in_fused(
+        "moved-rows-of-one-thread-alone",
+        "engine",
+        "results.moved_rows[:] += found.moved_rows",
+        "pass",
+        _SHARED + "test_results_do_not_depend_on_the_number_of_threads[classes]",
     ),
 ]
 

@@ -5,8 +5,7 @@ What other sites lead to is kept from the sweep's start, or from the last block 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
+from pyro_fnbg.core.tasks import torch_threads
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.captured.parts import Function, Part, Parts, values_of
 from pyro_fnbg.graphs.capture import Captured, for_chains
@@ -105,11 +105,15 @@ class CapturedEngine(Engine):
     @checks_done()
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""
-        num_chains, num_threads = len(inputs.positions), torch.get_num_threads()
-        with torch.no_grad(), pyro.validation_enabled(False), _on_threads(1):
+        num_chains = len(inputs.positions)
+        with (
+            torch.no_grad(),
+            pyro.validation_enabled(False),
+            torch_threads(1) as num_threads,
+        ):
             if self._is_small is None:
                 self._is_small = self._alone.size(inputs.of_chain(0)) <= SMALL
-            with _on_threads(1 if self._is_small else num_threads):
+            with torch_threads(1 if self._is_small else num_threads):
                 if num_chains > 1 and (together := self._for_chains(inputs)) is not None:
                     return together.run(inputs)
                 found = [self._alone.run(inputs.of_chain(chain)) for chain in range(num_chains)]
@@ -142,17 +146,6 @@ class CapturedEngine(Engine):
         expected, tolerance = torch.stack(alone), TOLERANCES[inputs.positions.dtype]
         are_equal = torch.allclose(found, expected, tolerance, tolerance, equal_nan=True)
         return together if are_equal else None
-
-
-@contextmanager
-def _on_threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads."""
-    kept = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(kept)
 
 
 class _Chains:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyro_fnbg.engines.fused.elementwise import LANES
-from pyro_fnbg.engines.fused.memory import INPUT_TILE, TILE, Data, Net, Work
+from pyro_fnbg.engines.fused.elementwise import LANES, rounded_up
+from pyro_fnbg.engines.fused.memory import INPUT_TILE, TILE, TURN, Data, Net, Work
+from pyro_fnbg.engines.fused.vectors import WIDTH
 
-__all__ = ["make_work"]
+__all__ = ["make_works", "threads_that_pay"]
 
 Array = NDArray[Any]
 
@@ -20,24 +21,65 @@ Array = NDArray[Any]
 # last cache, and more where rows would have to be read anew for fewer pieces than they have inputs
 DELTA_BYTES, MOST_DELTA_BYTES = 2**24, 2**27
 
-CACHE_LINE, PAGE = 64, 4096  # bytes
+PAGE = 4096  # bytes
+
+# Rows that a thread has at least: with fewer, to wait for others at every block takes too much of
+# what they save. And segments of a batch at most, whose log likelihoods are added up apart
+FEWEST_ROWS, MOST_SEGMENTS = 512, 16
 
 
-def make_work(net: Net, data: Data, num_rows: int) -> Work:
-    """Allocate the memory of one chain."""
-    dtype, columns, rows = data.inputs.dtype, data.labels.shape[1], -(-num_rows // LANES) * LANES
+def threads_that_pay(num_rows: int, available: int) -> int:
+    """Return how many threads share the rows of a batch, of those that are available."""
+    return max(1, min(available, num_rows // FEWEST_ROWS, MOST_SEGMENTS // 2))
+
+
+def make_works(net: Net, data: Data, num_rows: int, num_threads: int = 1) -> tuple[Work, ...]:
+    """Allocate the memory of one chain, for each of the threads that share its rows.
+
+    The segments do not depend on the number of threads.
+    """
+    # Two for each thread, so that three threads on eight have about as much to do
+    num_segments = max(1, min(2 * (num_rows // FEWEST_ROWS), MOST_SEGMENTS))
+    lanes = rounded_up(num_rows, LANES) // LANES
+    bounds = [LANES * (lanes * segment // num_segments) for segment in range(num_segments + 1)]
+    shares = [num_segments * thread // num_threads for thread in range(num_threads + 1)]
+    # Each in lines of its own, or one thread's writing would slow down another's reading
+    sums = _aligned((2, num_segments), np.dtype(np.float64), 0)
+    arrivals = _zeros(_aligned((WIDTH // 8,), np.dtype(np.int64), 0))
+    return tuple(
+        _make_work(
+            net,
+            data,
+            {
+                "num_rows": min(bounds[end], num_rows) - bounds[first],
+                "first_row": bounds[first],
+                "num_threads": num_threads,
+                "first_segment": first,
+                "segment_ends": np.array(bounds[first + 1 : end + 1]) - bounds[first],
+                "sums": sums,
+                "arrivals": arrivals,
+            },
+        )
+        for first, end in pairwise(shares)
+    )
+
+
+def _make_work(net: Net, data: Data, share: dict[str, Any]) -> Work:
+    """Allocate the memory of one thread."""
+    dtype, columns = data.inputs.dtype, data.labels.shape[1]
+    rows = rounded_up(share["num_rows"], LANES)
     nodes, widest, num_params = net.widths[1:].sum(), net.widths[1:].max(), len(net.prior_locs)
-    length = CACHE_LINE // dtype.itemsize
-    wide = -(-int(widest) // length) * length
+    length = WIDTH // dtype.itemsize
+    wide = rounded_up(int(widest), length)
     starts, at_once = _chunks(net, rows * dtype.itemsize)
     # Lines of a page, far apart: the first cache holds but few that begin alike
     lines = count(0, 13)
 
     def empty(*shape: int, kind: Any = dtype) -> NDArray[Any]:
-        return _aligned(shape, np.dtype(kind), next(lines) % (PAGE // CACHE_LINE - 1))
+        return _aligned(shape, np.dtype(kind), next(lines) % (PAGE // WIDTH - 1))
 
     return Work(
-        num_rows=num_rows,
+        **share,
         chunk_starts=starts,
         input_rows=empty(length, net.widths[0]),
         input_tile=empty(net.widths[0], INPUT_TILE),
@@ -64,7 +106,7 @@ def make_work(net: Net, data: Data, num_rows: int) -> Work:
         increments=empty(num_params),
         candidate=empty(num_params),
         kept=empty(num_params),
-        state=np.zeros(5, np.int64),
+        state=_zeros(empty(TURN + 1, kind=np.int64)),
     )
 
 
@@ -80,9 +122,14 @@ def _chunks(net: Net, bytes_of_piece: int) -> tuple[Array, int]:
     return np.array([*starts, len(net.piece_nodes)]), most
 
 
+def _zeros(array: NDArray[Any]) -> NDArray[Any]:
+    array[:] = 0
+    return array
+
+
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any], line: int) -> NDArray[Any]:
     """Allocate an array at the start of a line of the cache, where vectors do not straddle two."""
     size = math.prod(map(int, shape)) * dtype.itemsize
     memory = np.empty(size + PAGE, np.uint8)
-    start = CACHE_LINE * line + -memory.ctypes.data % CACHE_LINE
+    start = WIDTH * line + -memory.ctypes.data % WIDTH
     return memory[start : start + size].view(dtype).reshape(shape)

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from pyro_fnbg.core.compiling import kept_on_disk
 from pyro_fnbg.core.priors import Family
-from pyro_fnbg.engines.fused.elementwise import INLINE, compiled, sum_of_changes, total_of
+from pyro_fnbg.engines.fused.elementwise import INLINE, compiled
 from pyro_fnbg.engines.fused.memory import (
     ACT,
     CHUNK,
     IS_FINITE,
     LEAST,
     PRE,
-    TILE,
     Data,
     MoveData,
     Net,
@@ -34,6 +33,12 @@ from pyro_fnbg.engines.fused.memory import (
 )
 from pyro_fnbg.engines.fused.moves import displace, learn
 from pyro_fnbg.engines.fused.proposals import evaluate, keep
+from pyro_fnbg.engines.fused.sharing import (
+    add_up,
+    share_candidate,
+    share_change,
+    share_log_likelihood,
+)
 
 __all__ = ["run_sweeps"]
 
@@ -55,15 +60,12 @@ def _positive_log_prior(c: Array, value: float) -> float:
 @compiled(**INLINE)
 def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: int) -> float:
     """Compute the log ratio where a log density is not finite; see ``step.log_accept_ratio``."""
-    difference, candidate, current = new_log_prior - log_prior, new_log_prior, log_prior
-    seen = 0
-    for r in range(work.num_rows):
-        old = np.float64(work.log_lik[r])
-        new = old
-        if seen < count and work.moved[seen] == r:
-            new = np.float64(work.new_log_lik[seen])
-            seen += 1
-        difference, candidate, current = difference + (new - old), candidate + new, current + old
+    share_candidate(work, count, True)
+    difference = (new_log_prior - log_prior) + add_up(work)
+    share_log_likelihood(work)
+    current = log_prior + add_up(work)
+    share_candidate(work, count, False)
+    candidate = new_log_prior + add_up(work)
     if math.isfinite(difference):
         return difference
     if math.isfinite(candidate):
@@ -168,11 +170,9 @@ def _step(
         work.state[IS_FINITE] = math.isfinite(_log_likelihood(work))
         return 0.0, True, count
     log_ratio = new_log_prior - log_prior
-    for start in range(0, count, TILE):
-        n = min(TILE, count - start)
-        log_ratio += sum_of_changes(
-            work.new_log_lik[start : start + n], work.log_lik, work.moved[start : start + n]
-        )
+    if is_seen:
+        share_change(work, count)
+        log_ratio += add_up(work)
     is_usual = math.isfinite(log_ratio) and work.state[IS_FINITE]
     if not (is_usual or moves.is_conjugate[block]):
         log_ratio = _unusual_ratio(work, new_log_prior, log_prior, count)
@@ -189,11 +189,9 @@ def _step(
 
 @compiled(**INLINE)
 def _log_likelihood(work: Work) -> float:
-    """Sum the log likelihoods of the current state, tile by tile."""
-    total = 0.0
-    for start in range(0, work.num_rows, TILE):
-        total += total_of(work.log_lik[start : min(start + TILE, work.num_rows)])
-    return total
+    """Sum the log likelihoods of the current state."""
+    share_log_likelihood(work)
+    return add_up(work)
 
 
 @compiled(**INLINE)
@@ -226,7 +224,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
         sources  # noqa: B018
         num_blocks = len(net.block_layers)
         for k in range(len(noise.z)):
-            rows = noise.rows[k % len(noise.rows)]
+            rows = noise.rows[k % len(noise.rows)][work.first_row : work.first_row + work.num_rows]
             displace(net, moves, work, position, noise, k)
             _begin(data, work, rows)
             for block in range(-1, num_blocks):
@@ -253,7 +251,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
 
 _SOURCES = (
     "compiled.py", "elementwise.py", "layers.py", "likelihoods.py", "memory.py", "moves.py",
-    "proposals.py", "vectors.py",
+    "proposals.py", "sharing.py", "vectors.py",
 )  # fmt: skip
 run_sweeps = _cached_by(
     hashlib.sha256(

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic, overload, register_jitable
 from numpy.typing import NDArray
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "expm1",
     "log",
     "log1p",
+    "rounded_up",
     "sum_of_changes",
     "total_of",
     "whole_lanes",
@@ -226,6 +227,12 @@ def _compiled_log1p(x: Any) -> Callable[..., Any]:
         return value if x <= largest else x  # NaN and infinity have no such decomposition
 
     return implementation
+
+
+@register_jitable
+def rounded_up(count: int, multiple: int) -> int:
+    """Return the first multiple of a number from ``count`` on."""
+    return count + (-count) % multiple
 
 
 @compiled()

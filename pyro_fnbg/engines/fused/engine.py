@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.compiling import warn_if_not_kept, while_compiling
 from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
-from pyro_fnbg.engines.fused.allocation import make_work
+from pyro_fnbg.engines.fused.allocation import make_works, threads_that_pay
 from pyro_fnbg.engines.fused.compiled import run_sweeps
 from pyro_fnbg.engines.fused.memory import (
     Noise,
@@ -24,18 +27,24 @@ from pyro_fnbg.engines.fused.memory import (
     make_net,
 )
 from pyro_fnbg.engines.fused.moves import COMPILED_MOVES, noise_of, pack, unpack
+from pyro_fnbg.engines.fused.vectors import WIDTH
 from pyro_fnbg.engines.network import Network, NotFeedforward
 
 __all__ = ["FusedEngine"]
+
+# More arrivals than there ever are
+NO_MORE_WAITING = 2**62
 
 
 class FusedEngine(Engine):
     """Sweep over the blocks of a feedforward network, compiled for the CPU.
 
     The same decisions as the other engines from the same noise; in single precision, log ratios
-    agree up to rounding. Calls on several threads run side by side, and a chain's results are the
-    same bit for bit whatever runs beside it. The first use compiles for some seconds, and says so;
-    later processes find the result on disk, and where it cannot be kept there, a warning says that.
+    agree up to rounding. Calls on several threads run side by side, and within a call threads share
+    the rows of a large batch, as many as torch may use; a chain's results are the same bit for bit
+    on any number of threads, and whatever runs beside it. The first use compiles for some seconds,
+    and says so; later processes find the result on disk, and where it cannot be kept there, a
+    warning says that.
 
     Args:
         network: What the model computes.
@@ -60,7 +69,7 @@ class FusedEngine(Engine):
         self._move_data = make_moves(network, moves)
         self._data = make_data(network)
         self._moves, self._targets = moves, moves.targets.numpy()
-        self._works: list[Work] = []
+        self._kept: list[tuple[Work, ...]] = []
         self.moved_rows = torch.empty(0)
         # No sweeps at all: they are compiled by that
         nothing = torch.empty(1, 0, partition.num_params, dtype=torch.float64)
@@ -101,7 +110,7 @@ class FusedEngine(Engine):
             scales=np.empty((chains, num_learnt, num_blocks)),
             moved_rows=np.empty((chains, num_sweeps, num_blocks), np.int64),
         )
-        with self._work(num_rows) as work:
+        with self._works(num_rows) as works:
             for chain in range(chains):
                 noise = Noise(
                     rows=every if rows is None else rows[chain].contiguous().numpy(),
@@ -113,10 +122,7 @@ class FusedEngine(Engine):
                 )
                 position = positions[chain].numpy().copy()
                 chain_results = Results(*(values[chain] for values in results))
-                # The compiled code lets go of Python's lock
-                run_sweeps(
-                    self._net, self._move_data, self._data, work, position, noise, chain_results
-                )
+                self._run_chain(works, position, noise, chain_results)
         self.moved_rows = torch.from_numpy(results.moved_rows)
         learnt = torch.from_numpy(scales[:, None] if gains is None else results.scales)
         return Record(
@@ -127,14 +133,54 @@ class FusedEngine(Engine):
             adaptation=unpack(self._moves, learnt),
         )
 
+    def _run_chain(
+        self, works: Sequence[Work], position: NDArray[Any], noise: Noise, results: Results
+    ) -> None:
+        """Run one chain's sweeps, each share of its rows on a thread of its own if there are some.
+
+        All take the same decisions; the first one's are kept, and the moved rows of all.
+        """
+        if len(works) == 1:
+            # The compiled code lets go of Python's lock
+            run_sweeps(self._net, self._move_data, self._data, works[0], position, noise, results)
+            return
+        others = [
+            (
+                work,
+                _apart(position),
+                noise._replace(scales=_apart(noise.scales)),
+                Results(*map(np.empty_like, results)),
+            )
+            for work in works[1:]
+        ]
+        shared = self._net, self._move_data, self._data
+        with ThreadPoolExecutor(len(others)) as pool:
+            try:
+                done = [pool.submit(run_sweeps, *shared, *other) for other in others]
+                run_sweeps(*shared, works[0], position, noise, results)
+            except BaseException:
+                # A thread that does not start, or Ctrl-C: nobody waits for those who are missing
+                works[0].arrivals[0] = NO_MORE_WAITING
+                raise
+            for future in done:
+                future.result()
+        for *_, found in others:
+            results.moved_rows[:] += found.moved_rows
+
     @contextmanager
-    def _work(self, num_rows: int) -> Iterator[Work]:
+    def _works(self, num_rows: int) -> Iterator[tuple[Work, ...]]:
         """Lend memory to one call; calls on other threads get their own."""
+        num_threads = threads_that_pay(num_rows, torch.get_num_threads())
         try:
-            work = self._works.pop()
+            works = self._kept.pop()
         except IndexError:
-            work = make_work(self._net, self._data, num_rows)
-        if work.num_rows != num_rows:
-            work = make_work(self._net, self._data, num_rows)
-        yield work
-        self._works.append(work)
+            works = ()
+        if (sum(work.num_rows for work in works), len(works)) != (num_rows, num_threads):
+            works = make_works(self._net, self._data, num_rows, num_threads)
+        yield works
+        self._kept.append(works)
+
+
+def _apart(array: NDArray[Any]) -> NDArray[Any]:
+    """Copy an array, and leave a line of the cache between it and what another thread writes."""
+    return np.concatenate([array, np.zeros(WIDTH, array.dtype)])[: len(array)]

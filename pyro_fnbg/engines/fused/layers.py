@@ -18,8 +18,6 @@ from pyro_fnbg.engines.fused.vectors import add_products, transpose
 
 __all__ = [
     "finish",
-    "observation_scale",
-    "pre_activations",
     "read_inputs",
     "renew",
     "take_tile",
@@ -32,7 +30,7 @@ INPUTS_AT_ONCE = 32
 
 
 @compiled(**INLINE)
-def pre_activations(
+def _pre_activations(
     net: Net,
     position: Array,
     layer: int,
@@ -83,7 +81,7 @@ def read_inputs(net: Net, data: Data, work: Work, position: Array, rows: Array) 
                     copy[i] = row[i]
             transpose(work.input_rows, net.widths[0], work.input_tile, r)
         if chunk == 0:
-            pre_activations(net, position, 1, work.input_tile, 0, 0, work.pre, 0, start, n)
+            _pre_activations(net, position, 1, work.input_tile, 0, 0, work.pre, 0, start, n)
         for piece in range(first, last):
             c, bias = net.piece_firsts[piece], net.piece_biases[piece]
             end = c + net.piece_sizes[piece]
@@ -98,7 +96,7 @@ def read_inputs(net: Net, data: Data, work: Work, position: Array, rows: Array) 
 
 
 @compiled(**INLINE)
-def observation_scale(net: Net, position: Array) -> float:
+def _observation_scale(net: Net, position: Array) -> float:
     """Return the standard deviation of the observations; 0 where the network gives it."""
     if net.scale_coordinate < 0:
         return net.fixed_scale
@@ -128,12 +126,12 @@ def finish(
         if below > first or not is_act:
             for k in range(net.widths[below]):
                 activate(net.activations[below], work.pre_tile[k, :n], work.act_tile[k, :n])
-        pre_activations(net, position, below + 1, work.act_tile, 0, 0, work.pre_tile, 0, 0, n)
+        _pre_activations(net, position, below + 1, work.act_tile, 0, 0, work.pre_tile, 0, 0, n)
     log_likelihood(
         net.head,
         work.pre_tile[: net.widths[-1]],
         work.label_tile,
-        observation_scale(net, position),
+        _observation_scale(net, position),
         net.factor,
         work.scratch,
         work.new_log_lik[start : start + n],
@@ -150,7 +148,7 @@ def renew(net: Net, work: Work, position: Array, pre: int, act: int) -> None:
             below = net.first_units[layer - 1]
             for start in range(0, num_rows, TILE):
                 n = min(TILE, num_rows - start)
-                pre_activations(
+                _pre_activations(
                     net, position, layer, work.act, below, start, work.pre, units, start, n
                 )
             work.state[PRE] = layer

@@ -28,6 +28,7 @@ __all__ = [
     "LEAST",
     "PRE",
     "TILE",
+    "TURN",
     "Data",
     "Head",
     "MoveData",
@@ -47,8 +48,9 @@ TILE = 256  # rows that move up the layers together; their values stay in the fi
 INPUT_TILE = 128
 
 # Entries of Work.state: layers up to which pre and act are current, the chunk in deltas, whether
-# the log likelihood is finite, and the layer of the nodes that least is for (0: none)
-PRE, ACT, CHUNK, IS_FINITE, LEAST = range(5)
+# the log likelihood is finite, the layer of the nodes that least is for (0: none), and how often
+# the sums of all segments have been added up
+PRE, ACT, CHUNK, IS_FINITE, LEAST, TURN = range(6)
 
 Array = NDArray[Any]
 
@@ -134,13 +136,19 @@ class Noise(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Hold the memory of one chain's sweeps; everything is overwritten.
+    """Hold the memory of one chain's sweeps, or of one of the threads that share its rows.
 
-    Here n is the number of rows, rounded up (see LANES), and wide that of the nodes of the widest
-    layer, to whole vectors.
+    Everything is overwritten. Here n is the number of rows, rounded up (see LANES), and wide that
+    of the nodes of the widest layer, to whole vectors.
     """
 
     num_rows: int  # before it is rounded up
+    first_row: int  # of them, in the batch
+    num_threads: int  # that share a batch
+    first_segment: int  # of those rows, in the batch
+    segment_ends: Array  # (own segments,) where they end in those rows
+    sums: Array  # (2, all segments) of log likelihoods, this turn's and the last one's; shared
+    arrivals: Array  # first how often threads have written their sums, then nothing; shared
     chunk_starts: Array  # (chunks + 1,) pieces whose deltas are held at a time
     input_rows: Array  # (numbers in a vector, widths[0])
     input_tile: Array  # (widths[0], INPUT_TILE)
@@ -167,7 +175,7 @@ class Work(NamedTuple):
     increments: Array  # (P,) in the order of the blocks
     candidate: Array  # (P,) displaced coordinates, in the same order
     kept: Array  # (P,) what they were
-    state: Array  # (5,) what holds at the moment: see PRE to LEAST
+    state: Array  # (6,) what holds at the moment: see PRE to TURN
 
 
 class Results(NamedTuple):

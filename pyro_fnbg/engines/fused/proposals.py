@@ -16,6 +16,7 @@ from pyro_fnbg.engines.fused.elementwise import (
     LANES,
     activate,
     compiled,
+    rounded_up,
     whole_lanes,
 )
 from pyro_fnbg.engines.fused.layers import finish, read_inputs, renew, take_tile
@@ -52,7 +53,7 @@ def evaluate(net: Net, data: Data, work: Work, position: Array, rows: Array, blo
         read_inputs(net, data, work, position, rows)
     delta = piece - work.chunk_starts[work.state[CHUNK]]
     if not is_hidden or work.state[LEAST] != layer:
-        lay_rows_down(net, work)
+        _lay_rows_down(net, work)
     if block >= 0:
         renew(net, work, position, net.block_pre[block], net.block_act[block])
     if node >= 0:
@@ -62,7 +63,7 @@ def evaluate(net: Net, data: Data, work: Work, position: Array, rows: Array, blo
     else:
         for r in range(len(work.moved)):
             work.moved[r] = r
-    end = count + (-count) % LANES
+    end = rounded_up(count, LANES)
     for r in range(count, end):
         work.moved[r] = work.moved[count - 1]
     is_recomputed = node < 0 and block >= 0
@@ -166,7 +167,7 @@ def _stand_rows_up(net: Net, work: Work, layer: int) -> None:
 
 
 @compiled(**INLINE)
-def lay_rows_down(net: Net, work: Work) -> None:
+def _lay_rows_down(net: Net, work: Work) -> None:
     """Put what ``_stand_rows_up`` has put row by row back node by node, if it is there."""
     if work.state[LEAST] > 0:
         layer = work.state[LEAST] + 1
@@ -188,7 +189,7 @@ def _take_moved(net: Net, work: Work, layer: int, start: int, n: int) -> None:
                 tile[r] = pre[moved[r]] + work.change[moved[r]] * work.outgoing[k]
     else:
         length = len(work.new_above)
-        width = num_nodes + (-num_nodes) % length
+        width = rounded_up(num_nodes, length)
         for first in range(0, n, length):
             for k in range(length):
                 row = moved[first + k]
@@ -239,7 +240,7 @@ def keep(net: Net, work: Work, block: int, count: int) -> None:
                 row = work.moved[r]
                 pre[row] += work.change[row] * weight
     else:
-        width = num_nodes + (-num_nodes) % length
+        width = rounded_up(num_nodes, length)
         for r in range(count):
             row = work.moved[r]
             add_scaled(work.above, row, work.change[row], work.outgoing, work.above, row, width)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pyro_fnbg.engines.fused.elementwise import compiled
 
 __all__ = [
+    "WIDTH",
     "add_products",
     "add_scaled",
     "find_set",
@@ -30,7 +31,7 @@ __all__ = [
 
 Array = NDArray[Any]
 
-# Bytes of a vector
+# Bytes of a vector, and of a line of the cache
 WIDTH = 64
 
 

@@ -55,21 +55,21 @@ def mark(work: Any, part: int) -> None:
 
 """
 _PRODUCTS = (
-    "        pre_activations(net, position, below + 1, work.act_tile, 0, 0, "
+    "        _pre_activations(net, position, below + 1, work.act_tile, 0, 0, "
     "work.pre_tile, 0, 0, n)\n"
 )
 # By module: a text, and what stands in its place
 _MARKS: dict[str, list[tuple[str, str]]] = {
     "memory": [
         (
-            "    state: Array  # (5,)",
-            "    marks: Array\n    state: Array  # (5,)",
+            "    state: Array  # (6,)",
+            "    marks: Array\n    state: Array  # (6,)",
         ),
     ],
     "allocation": [
         (
-            "        state=np.zeros(5, np.int64),",
-            "        marks=np.zeros(32, np.int64),\n        state=np.zeros(5, np.int64),",
+            "        state=_zeros(",
+            "        marks=np.zeros(32, np.int64),\n        state=_zeros(",
         ),
     ],
     "elementwise": [
@@ -93,7 +93,7 @@ _MARKS: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "proposals": [
-        ("    whole_lanes,\n)", "    mark,\n    whole_lanes,\n)"),
+        ("    rounded_up,\n", "    mark,\n    rounded_up,\n"),
         (
             "    if node >= 0:\n        _displace_node(net, work, position, block, delta)\n",
             "    mark(work, 6)\n"
@@ -105,8 +105,8 @@ _MARKS: dict[str, list[tuple[str, str]]] = {
             "    activate(net.activations[layer], work.new_pre, work.new_act)\n    mark(work, 8)\n",
         ),
         (
-            "    end = count + (-count) % LANES\n",
-            "    mark(work, 9)\n    end = count + (-count) % LANES\n",
+            "    end = rounded_up(count, LANES)\n",
+            "    mark(work, 9)\n    end = rounded_up(count, LANES)\n",
         ),
         (
             "            _take_moved(net, work, layer, start, n)\n",
@@ -119,7 +119,7 @@ _MARKS: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "compiled": [
-        ("INLINE, compiled, sum", "INLINE, compiled, mark, sum"),
+        ("INLINE, compiled\n", "INLINE, compiled, mark\n"),
         (
             "    # Scales of priors lie above the observation scale, and no row sees them\n",
             "    mark(work, 5)\n",

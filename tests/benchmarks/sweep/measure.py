@@ -47,14 +47,14 @@ def main() -> None:
             torch.rand(1, sweeps, blocks, **noise).log(),
             stacked([chain.adaptation]),
         )
-        if engine._works:
-            engine._works[-1].marks[:] = 0
+        if engine._kept:
+            engine._kept[-1][0].marks[:] = 0
         started = time.perf_counter()
         record = engine.run(inputs)
         seconds = time.perf_counter() - started
         positions = record.positions[:, -1]
     # The clock's unit is found from the time of all
-    marks = engine._works[-1].marks[: len(PARTS)].astype(float)
+    marks = engine._kept[-1][0].marks[: len(PARTS)].astype(float)
     by_part = dict(zip(PARTS, (marks / marks.sum() * seconds / sweeps).tolist(), strict=True))
     net, moved = engine._net, engine.moved_rows[0].double().mean(0)
     is_hidden = torch.from_numpy(net.block_layers < len(widths) - 1)
