@@ -226,6 +226,45 @@ def test_a_statement_that_is_not_what_the_model_computes(function, changes):
         function(net, net_samples(net), INPUTS)
 
 
+def cancelling(dtype):
+    """Sums of large terms that cancel but for a ten-thousandth."""
+    samples = samples_of(BayesianMLP([200, 5, 3]), 7)
+    samples["layer1.weight"] *= 200.0
+    samples["layer1.weight"][..., 100:] = -samples["layer1.weight"][..., :100]
+    x = torch.randn(300, 100, generator=torch.Generator().manual_seed(1))
+    x = torch.cat([x, x + 1e-4 * x.flip(0)], -1)
+    return {name: values.to(dtype) for name, values in samples.items()}, x.to(dtype)
+
+
+class Damped(BayesianMLP):
+    """State another network than is computed."""
+
+    def forward(self, params, x):
+        return 0.999 * super().forward(params, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_that_layers_magnify_is_no_other_network(dtype):
+    samples, x = cancelling(dtype)
+    found = predictive_probabilities(BayesianMLP([200, 5, 3]), samples, x)
+    assert found.isfinite().all()
+    with pytest.raises(ValueError, match="does not state what the model computes"):
+        predictive_probabilities(Damped([200, 5, 3]), samples, x)
+
+
+def test_a_model_of_one_precision_is_compared_in_that():
+    """What it cannot be asked in double precision does not excuse it."""
+    samples, x = cancelling(torch.float32)
+
+    class Single(BayesianMLP):
+        def __call__(self, x, y=None):
+            assert x.dtype == torch.float32
+            return super().__call__(x, y)
+
+    with pytest.raises(ValueError, match="does not state what the model computes"):
+        predictive_probabilities(Single([200, 5, 3]), samples, x)
+
+
 def test_one_row_is_enough_to_find_a_wrong_statement():
     net = Net()
     samples = net_samples(net, 2)
