@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.step import accept_prob
+from pyro_fnbg.core.tasks import torch_threads
 from pyro_fnbg.engines.base import Record
 
 __all__ = ["DrawStatistics", "means_by_label"]
@@ -42,6 +43,7 @@ class DrawStatistics:
         """Return the number of draws."""
         return len(self._log_densities)
 
+    @torch_threads(1)
     def add(self, record: Record, thin: int) -> None:
         """Take the draws of one chain's sweeps, ``thin`` sweeps a draw."""
         rates = accept_prob(record.log_ratios).cpu() @ self._weights
@@ -59,6 +61,7 @@ class DrawStatistics:
         """Forget all draws but the first."""
         del self._rates[num_draws * (len(self.layers) + 1) :], self._log_densities[num_draws:]
 
+    @torch_threads(1)
     def shown(self, rates: Tensor) -> list[str]:
         """Write blocks' rates, ``(..., num_blocks)``, for a progress bar.
 

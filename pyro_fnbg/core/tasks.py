@@ -123,7 +123,12 @@ def as_they_end(
 
 @contextmanager
 def torch_threads(count: int) -> Generator[int]:
-    """Let torch use so many threads; the value is how many it used before."""
+    """Let torch use so many threads; the value is how many it used before.
+
+    One, also as a decorator, for what is done between sweeps: after each operation that several
+    have shared, torch's threads look out for more work for some milliseconds, on cores that the
+    sweeps need.
+    """
     kept = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

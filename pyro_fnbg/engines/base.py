@@ -174,6 +174,7 @@ class Record(NamedTuple):
         )
 
 
+@torch_threads(1)
 def advance(problem: Problem, chain: ChainState, record: Record) -> ChainState:
     """Return a chain's state after the sweeps of its record, all of the warmup or all of the draws.
 
@@ -238,21 +239,19 @@ class Engine(ABC):
         """Run sweeps on given noise and batches, each chain from its own position."""
 
 
+@torch_threads(1)
 def next_inputs(problem: Problem, chains: Sequence[ChainState], count: int) -> SweepInputs:
     """Draw all noise and batches of the next ``count`` sweeps, before the first of them starts."""
     first = chains[0].sweeps
     size = problem.partition.num_params, problem.partition.num_blocks
-    # Torch's other threads would look out for more work, for some milliseconds and on the cores
-    # that the sweeps need
-    with torch_threads(1):
-        noise = [noise_of_sweeps(chain.key, first, count, *size) for chain in chains]
-        rows = [problem.batches.rows_of_sweeps(chain.key, first, count) for chain in chains]
-        batches = [batch for batch in rows if batch is not None]
-        return SweepInputs(
-            beside([chain.position for chain in chains]),
-            beside(batches) if batches else None,
-            beside([z for z, _ in noise]),
-            beside([log_u for _, log_u in noise]),
-            stacked([chain.adaptation for chain in chains]),
-            gains(first, count) if first < problem.tuned_sweeps else None,
-        )
+    noise = [noise_of_sweeps(chain.key, first, count, *size) for chain in chains]
+    rows = [problem.batches.rows_of_sweeps(chain.key, first, count) for chain in chains]
+    batches = [batch for batch in rows if batch is not None]
+    return SweepInputs(
+        beside([chain.position for chain in chains]),
+        beside(batches) if batches else None,
+        beside([z for z, _ in noise]),
+        beside([log_u for _, log_u in noise]),
+        stacked([chain.adaptation for chain in chains]),
+        gains(first, count) if first < problem.tuned_sweeps else None,
+    )

@@ -15,7 +15,14 @@ import torch
 from distributed import Client, Future, LocalCluster
 
 from pyro_fnbg.core import tasks
-from pyro_fnbg.core.tasks import as_they_end, check_client, on_cluster, on_threads, ordered
+from pyro_fnbg.core.tasks import (
+    as_they_end,
+    check_client,
+    on_cluster,
+    on_threads,
+    ordered,
+    torch_threads,
+)
 from support.cluster import kill_once, pids_of_workers
 
 pytestmark = pytest.mark.usefixtures("limited")
@@ -237,3 +244,23 @@ def test_a_task_that_kills_its_workers_ends_in_an_error(client, monkeypatch):
         pytest.raises(RuntimeError, match=r"2 workers died without a word at the same.* tcp://"),
     ):
         list(ordered(workers, die, [0], ahead=1))
+
+
+def test_torch_has_its_threads_back_after_an_error():
+    before = torch.get_num_threads()
+    with torch_threads(before + 1) as kept:
+        assert kept == before
+        with pytest.raises(ZeroDivisionError), torch_threads(before + 2):
+            assert torch.get_num_threads() == before + 2
+            raise ZeroDivisionError
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+
+
+def test_threads_have_so_many_of_torchs_as_is_said():
+    before = torch.get_num_threads()
+    for each in (1, 3):
+        with on_threads(2, None, each=each) as workers:
+            futures = [workers.submit(lambda _, item: torch.get_num_threads(), k) for k in range(2)]
+            assert [workers.result(future) for future in futures] == [each, each]
+    assert torch.get_num_threads() == before

@@ -14,7 +14,9 @@ import torch
 from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+from pyro_fnbg.chains import statistics
 from pyro_fnbg.core.tasks import torch_threads
+from pyro_fnbg.engines import base
 from pyro_fnbg.engines.fused import allocation, engine, sharing
 from pyro_fnbg.networks.priors import ScalePrior
 from support.engines import (
@@ -161,17 +163,16 @@ def draws_of(driver, count):
     return mcmc.get_samples()
 
 
-@pytest.mark.parametrize(
-    "driver",
-    [
-        lambda kernel: MCMC(kernel, num_samples=20, warmup_steps=20, disable_progbar=True),
-        lambda kernel: MultiChainMCMC(kernel, 20, 20, disable_progbar=True),
-        lambda kernel: MultiChainMCMC(
-            kernel, 20, 20, num_chains=2, chain_method="sequential", disable_progbar=True
-        ),
-    ],
-    ids=["pyro", "one chain", "in sequence"],
-)
+DRIVERS = {
+    "pyro": lambda kernel: MCMC(kernel, num_samples=20, warmup_steps=20, disable_progbar=True),
+    "one chain": lambda kernel: MultiChainMCMC(kernel, 20, 20, disable_progbar=True),
+    "in sequence": lambda kernel: MultiChainMCMC(
+        kernel, 20, 20, num_chains=2, chain_method="sequential", disable_progbar=True
+    ),
+}
+
+
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 def test_a_chain_that_runs_alone_has_all_threads(driver, monkeypatch):
     seen = []
 
@@ -185,6 +186,26 @@ def test_a_chain_that_runs_alone_has_all_threads(driver, monkeypatch):
     found = draws_of(driver, 2)
     assert seen[-1] == 2
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
+def test_what_is_done_between_sweeps_keeps_no_other_thread_awake(driver, monkeypatch):
+    """Torch's own threads look out for more work for milliseconds, on the cores of the sweeps."""
+    seen = {}
+
+    def noted(module, name):
+        function = getattr(module, name)
+
+        def call(*args, **kwargs):
+            seen.setdefault(name, set()).add(torch.get_num_threads())
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, call)
+
+    for place in ((base, "noise_of_sweeps"), (base, "replace"), (statistics, "accept_prob")):
+        noted(*place)
+    draws_of(driver, 3)
+    assert seen == {"noise_of_sweeps": {1}, "replace": {1}, "accept_prob": {1}}
 
 
 def test_chains_side_by_side_have_one_thread_each(monkeypatch):
