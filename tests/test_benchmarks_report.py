@@ -1,12 +1,14 @@
 """The page of benchmarks says what the JSON holds."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
+from benchmarks import bench_chains, bench_eeyore, bench_rows, bench_threads
 from benchmarks.lengths import LENGTHS
-from benchmarks.report import VALUES, number, page, records_of, seconds
-from benchmarks.tables import MAX_R_HAT, TABLES
+from benchmarks.report import VALUES, number, page, records_of, seconds, speeds
+from benchmarks.tables import HEADLINES, MAX_R_HAT, TABLES, Headline
 
 
 def timing(table, case, who, turn, seconds, units=1, **values):
@@ -101,6 +103,36 @@ def test_data_and_a_mere_trial_are_named():
     assert "BENCH_LENGTH=smoke make bench DATA=FOLDER" in text
     assert "those of MNIST" in text
     assert "Its figures mean nothing" in text
+
+
+def test_headlines_are_ratios_of_turns():
+    """Of what was run; nothing is said of the rest."""
+    headline = Headline("the engine, as eeyore", "eeyore", "a", "fused engine", "eeyore")
+    records = records_of(RUN)
+    assert speeds(headline, records) == ["100 (50.0 to 150)", "200 µs"]
+    assert speeds(headline, records[1:4])[0] == "150"
+    assert speeds(replace(headline, case="none"), records) == []
+    by_value = replace(headline, table="ess", case="b", who="NUTS", base="FNBG")
+    # 50 / 75 and 50 / 5000
+    assert speeds(replace(by_value, value="median_ess"), records)[0] == "0.338 (0.0100 to 0.667)"
+
+
+def test_headlines_are_of_what_the_benchmarks_run():
+    run = {
+        "eeyore": bench_eeyore.SIZES,
+        "rows": bench_rows.CASES,
+        "chains": bench_chains.SIZES,
+        "threads": bench_threads.SIZES,
+    }
+    own = {
+        "eeyore": {who for _, who in bench_eeyore.pairs()},
+        "rows": {bench_rows.EEYORE, *bench_rows.THREADS},
+        "chains": set(bench_chains.OURS),
+        "threads": set(bench_threads.NUMBERS),
+    }
+    for headline in HEADLINES:
+        assert headline.case in run[headline.table]
+        assert {headline.who, headline.base} <= own[headline.table]
 
 
 def test_only_tables_with_timings_are_shown():

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.tables import MAX_R_HAT, TABLES, Table
+from benchmarks.tables import HEADLINES, MAX_R_HAT, TABLES, Headline, Table
 
 __all__ = ["Record", "page", "read_records", "records_of"]
 
@@ -168,7 +168,7 @@ def records_of(run: Mapping[str, Any]) -> list[Record]:
 def page(run: Mapping[str, Any]) -> str:
     """Write the page."""
     records = records_of(run)
-    sections = [introduction(run)]
+    sections = [introduction(run), *headlines(records)]
     for name, table in TABLES.items():
         chosen = [record for record in records if record.table == name]
         if chosen:
@@ -197,6 +197,32 @@ def introduction(run: Mapping[str, Any]) -> str:
         date=run["datetime"][:10],
         images="those of MNIST" if is_real else "random numbers of MNIST's shape",
     )
+
+
+def headlines(records: list[Record]) -> list[str]:
+    """Write the table that comes first: how many times as fast."""
+    rows = [(headline, speeds(headline, records)) for headline in HEADLINES]
+    rows = [(headline, found) for headline, found in rows if found]
+    if not rows:
+        return []
+    heading = [line(["", "times as fast", "time"]), line(["---", "---:", "---:"])]
+    lines = [line([headline.text, *found]) for headline, found in rows]
+    return ["\n".join(["## In short", "", *heading, *lines])]
+
+
+def speeds(headline: Headline, records: list[Record]) -> list[str]:
+    """Compare two rows turn by turn; nothing if one of them was not run."""
+
+    def times(who: str) -> dict[int, float]:
+        return {
+            record.turn: record.values[headline.value] if headline.value else record.seconds
+            for record in records
+            if (record.table, record.case, record.who) == (headline.table, headline.case, who)
+        }
+
+    own, bases = times(headline.who), times(headline.base)
+    found = [bases[turn] / taken for turn, taken in own.items() if turn in bases]
+    return [spread(found, number), seconds(median(own.values()))] if found else []
 
 
 def table_lines(table: Table, records: list[Record]) -> list[str]:

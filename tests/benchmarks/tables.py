@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MAX_R_HAT", "TABLES", "Table"]
+__all__ = ["HEADLINES", "MAX_R_HAT", "TABLES", "Headline", "Table"]
 
 # The largest split R-hat with which chains count as converged
 MAX_R_HAT = 1.05
@@ -31,6 +31,64 @@ class Table:
     is_speed: bool = True
 
 
+@dataclass(frozen=True)
+class Headline:
+    """Say which ratio of two rows of a table comes first on the page.
+
+    Attributes:
+        text: What is compared with what.
+        table: Key of the table.
+        case: What was done.
+        who: Who did it, as many times as fast ...
+        base: ... as this one.
+        value: Name of the figure that is compared; the time if empty.
+    """
+
+    text: str
+    table: str
+    case: str
+    who: str
+    base: str
+    value: str = ""
+
+
+_XOR = "MLP(2,2,2,2,2,2,2,1), batch 100"
+_MNIST = "MLP(784,10,10,10,10), 810 blocks, batch 3000"
+_WIDE = "MLP(784,100,10), 7,810 blocks, batch 3000"
+_TUNED = "fused engine, tuned scales"
+HEADLINES = [
+    Headline("noisy XOR, 13 blocks: the engine, as eeyore", "eeyore", _XOR, _TUNED, "eeyore"),
+    Headline("the same through `FNBG.sample`", "eeyore", _XOR, "FNBG.sample", "eeyore"),
+    Headline("MNIST in 810 blocks: the engine, as eeyore", "eeyore", _MNIST, _TUNED, "eeyore"),
+    Headline("the same through `FNBG.sample`", "eeyore", _MNIST, "FNBG.sample", "eeyore"),
+    Headline("MLP(784,100,10): the engine, as eeyore", "rows", _WIDE, "one thread", "eeyore"),
+    Headline(
+        "MNIST: a chain on two threads, as on one", "rows", _MNIST, "two threads", "one thread"
+    ),
+    Headline(
+        "the same in batches of 10,000",
+        "rows",
+        "MLP(784,10,10,10,10), 810 blocks, batch 10000",
+        "two threads",
+        "one thread",
+    ),
+    Headline(
+        "noisy XOR: `MultiChainMCMC`, as Pyro's `MCMC` with the same kernel",
+        "chains",
+        _XOR,
+        "MultiChainMCMC",
+        "pyro.infer.MCMC",
+    ),
+    Headline(
+        "noisy XOR: ten chains on two threads, as on one",
+        "threads",
+        f"{_XOR}, fused",
+        "chains: 10, threads: 2",
+        "chains: 10, threads: 1",
+        "sweep_seconds",
+    ),
+]
+
 EEYORE = """
 eeyore 0.0.20 is the code the paper ran on. All sample the same network on the same data in the same
 blocks, from a draw of the prior, with the paper's proposal scales unless the row says otherwise.
@@ -47,6 +105,11 @@ scales, and one of these changed at a time; parts are those of the first layer's
 are run in one call. Noise and batches are given. The engines take the same decisions, except where
 float32 rounds. The fused engine follows a candidate only on the rows where it changes anything, so
 its time depends on where the chain is and on the scales.
+"""
+
+ROWS = """
+Inside the fused engine, one chain with tuned scales; noise and batches are given. Threads share
+batches of 1,024 rows or more. Of eeyore a single sweep, after none, with scales like the paper's.
 """
 
 CHAINS = """
@@ -90,6 +153,7 @@ TABLES = {
         SWEEPS,
         is_speed=False,
     ),
+    "rows": Table("A chain on two threads, and wide networks", "one thread", "a sweep", ROWS),
     "chains": Table(
         "A whole chain, and what is spent outside the engine",
         "pyro.infer.MCMC",

@@ -13,7 +13,18 @@ from torch import Tensor
 
 from pyro_fnbg import FNBG, BayesianMLP, mnist, noisy_xor
 
-__all__ = ["MEDIUM", "MNIST", "SMALL", "XOR", "Work", "kernel_of", "model_of", "training_data"]
+__all__ = [
+    "MEDIUM",
+    "MNIST",
+    "SMALL",
+    "WIDE",
+    "WIDE_THROUGHOUT",
+    "XOR",
+    "Work",
+    "kernel_of",
+    "model_of",
+    "training_data",
+]
 
 # The folder that examples/mnist.py takes; without it, random numbers of MNIST's shape are used
 DATA_FOLDER = os.environ.get("BENCH_DATA", "")
@@ -53,6 +64,16 @@ MNIST = Work(
     num_rows=60_000,
     scales=(1e-1, 1e-2, 1e-2, 1e-5**0.5),
 )
+# A wide network on MNIST, with as many blocks to a node, and one that is wide throughout
+WIDE = Work(
+    "mnist",
+    (784, 100, 10),
+    batch_size=3000,
+    parts=78,
+    num_rows=60_000,
+    scales=(1e-1, 1e-2),
+)
+WIDE_THROUGHOUT = Work("random", (64, 256, 256, 10), batch_size=3000, num_rows=3000)
 # What is neither tiny nor large
 MEDIUM = Work("random", (50, 10, 10, 5), batch_size=500, prior_scale=1.0)
 

@@ -248,11 +248,16 @@ def test_a_task_that_kills_its_workers_ends_in_an_error(client, monkeypatch):
 
 def test_torch_has_its_threads_back_after_an_error():
     before = torch.get_num_threads()
+
+    @torch_threads(before + 2)
+    def fail():
+        assert torch.get_num_threads() == before + 2
+        raise ZeroDivisionError
+
     with torch_threads(before + 1) as kept:
         assert kept == before
-        with pytest.raises(ZeroDivisionError), torch_threads(before + 2):
-            assert torch.get_num_threads() == before + 2
-            raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            fail()
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before
 
