@@ -1,0 +1,1 @@
+"""How far a wide network gets from a draw of the prior, without gradients."""

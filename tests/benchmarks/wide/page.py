@@ -1,0 +1,152 @@
+"""What chains have predicted by when, as a record and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.models.records import ran_on
+from benchmarks.report import line, share, unique
+from benchmarks.wide.chains import ChainRun
+
+__all__ = ["page", "record_of"]
+
+Record = Mapping[str, Any]
+
+# Minutes that the tables show, as far as chains have come
+SHOWN = (1, 2, 5, 10, 20, 30, 45, 60)
+
+INTRODUCTION = """# A wide network from draws of the prior
+
+How far do chains get that nobody has shown a gradient? MLP(784,100,10) on MNIST, N(0, {prior:g}²)
+priors of all weights and biases, {blocks:,} blocks ({parts} parts to a hidden node), batches of
+{batch:,} of 60,000 rows, {warmup:,} sweeps of warmup that tune the proposal scales, starts at draws
+of the prior. All on this page comes from one command:
+
+```sh
+PYTHONPATH=tests python -m benchmarks.wide --data FOLDER
+```
+
+Machine
+: {machine}; one thread a chain
+
+Versions
+: {versions}
+
+Time
+: minutes of the processor, of each chain, for sweeps with their noise and batches; predictions and
+  set-up are not in it. Two chains on two cores take as many minutes as one
+
+Scores
+: of the 10,000 test images, by probabilities averaged over every fiftieth sweep of the second half
+  of the time so far, of all chains; those of single chains are means. The negative log likelihood
+  is in nats a row. In the first minutes this half is of the warmup, and no sample of anything
+
+Targets
+: "batch-tempered" chains take each batch for all data; "full" ones count it N / n times, so that
+  their proposals are judged by noisy likelihoods of all data"""
+
+ADAM = """## Beside it, a gradient
+
+AdamW on the same density (`warm_start`; batches of 256, {steps:,} steps, a straight-through
+gradient for step activations): what a user would do who has gradients."""
+
+
+def _scores(probabilities: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return accuracy and mean negative log likelihood."""
+    own = probabilities.gather(1, labels[:, None]).clamp(min=torch.finfo(torch.float32).tiny)
+    return {
+        "accuracy": float((probabilities.argmax(1) == labels).double().mean()),
+        "nll": float(-own.log().mean()),
+    }
+
+
+def record_of(runs: Sequence[ChainRun], labels: Tensor) -> dict[str, Any]:
+    """Score chains of one plan minute by minute, one by one and pooled, as far as all have come."""
+    course = []
+    for minute in range(1, min(len(run.seconds) for run in runs) + 1):
+        halves = [
+            torch.stack(run.predictions[minute // 2 : minute]).sum(0)
+            / sum(run.draws[minute // 2 : minute])
+            for run in runs
+        ]
+        singles = [_scores(half, labels) for half in halves]
+        course.append(
+            {
+                "minute": minute,
+                "sweeps": [run.sweeps[minute - 1] for run in runs],
+                "acceptance": [run.acceptance[minute - 1] for run in runs],
+                "single": {name: mean(one[name] for one in singles) for name in singles[0]},
+                **_scores(torch.stack(halves).mean(0), labels),
+            }
+        )
+    return {**runs[0].plan, "target": runs[0].target, "chains": len(runs), "course": course} | (
+        ran_on()
+    )
+
+
+def page(records: Sequence[Record], fits: Sequence[Record]) -> str:
+    """Write the page from the records of chains, and those of fits."""
+    one = records[0]
+    sections = [
+        INTRODUCTION.format(
+            prior=one["prior_scale"],
+            blocks=100 * one["parts"] + 10,
+            parts=one["parts"],
+            batch=one["batch_size"],
+            warmup=one["warmup"],
+            machine="; ".join(unique(record["machine"] for record in records)),
+            versions="; ".join(unique(record["versions"] for record in records)),
+        )
+    ]
+    for record in records:
+        sections += [
+            f"## {record['activation'].capitalize()}, {record['likelihood_scale']} scale",
+            f"{record['target'][0].upper()}{record['target'][1:]}.",
+            "\n".join(_lines(record)),
+        ]
+    if fits:
+        sections += [ADAM.format(steps=fits[0]["steps"]), "\n".join(_fit_lines(fits))]
+    return "\n\n".join(sections) + "\n"
+
+
+def _lines(record: Record) -> Iterable[str]:
+    chains = f"{record['chains']} chains" if record["chains"] > 1 else "the chain"
+    yield line(
+        ["minutes", "sweeps", f"accuracy, {chains}", f"NLL, {chains}", "accuracy, one",
+         "NLL, one", "acceptance by layer"]
+    )  # fmt: skip
+    yield line(["---:"] * 6 + ["---"])
+    for at in record["course"]:
+        if at["minute"] in SHOWN or at is record["course"][-1]:
+            by_layer = [mean(rates) for rates in zip(*at["acceptance"], strict=True)]
+            yield line(
+                [
+                    str(at["minute"]),
+                    f"{mean(at['sweeps']):,.0f}",
+                    f"{100 * at['accuracy']:.2f} %",
+                    f"{at['nll']:.4f}",
+                    f"{100 * at['single']['accuracy']:.2f} %",
+                    f"{at['single']['nll']:.4f}",
+                    ", ".join(map(share, by_layer)),
+                ]
+            )
+
+
+def _fit_lines(fits: Sequence[Record]) -> Iterable[str]:
+    yield line(["activation", "fits", "seconds", "accuracy, pooled", "NLL, pooled"])
+    yield line(["---", *["---:"] * 4])
+    for fit in fits:
+        yield line(
+            [
+                fit["activation"],
+                str(fit["fits"]),
+                f"{fit['seconds']:.0f}",
+                f"{100 * fit['accuracy']:.2f} %",
+                f"{fit['nll']:.4f}",
+            ]
+        )
