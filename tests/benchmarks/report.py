@@ -34,14 +34,21 @@ LENGTH = """{turns} turns; {few_turns} of many chains and of memory, {ess_turns}
 : chains of {xor_sweeps:,} sweeps of noisy XOR and {mnist_sweeps:,} of MNIST's shape, one at a time
 : {many_sweeps:,} draws of each of many chains of noisy XOR, fewer of larger networks
 : about {ess_seconds:g} s for the {ess_chains} chains of a sampler in the last table"""
-INTRODUCTION = """# Benchmarks
+OPENING = """# Benchmarks
 {warning}
+How many times as fast, on {cpu}, {cores} cores, {date}. eeyore 0.0.20 is the code the paper ran on.
 Everything on this page comes from one run of one command, which builds an environment of its own,
 leaves its JSON in `bench-output/` and writes this page:
 
 ```sh
 {command}
-```
+```"""
+METHOD = """## How it was measured
+
+Those who are compared are timed in turn, several times over. A figure is the median over the turns,
+with the range in brackets. Ratios are taken pair by pair, within a turn: a machine whose speed
+changes from minute to minute changes them little, so they say more than single times. Images are
+{images}. No time is asserted anywhere.
 
 Machine
 : {cpu}, {cores} cores, {system}
@@ -49,20 +56,12 @@ Machine
 Versions
 : Python {python}, {versions}; commit {commit}{changes}
 
-Date
-: {date}
-
 Length
 : {length}
 
 Seeds
 : t + 1 in turn t, counted from 0; 100 t + c for chain c of the last table; 0 for simulated data and
-  for the noise that engines are given
-
-Those who are compared are timed in turn, several times over. A figure is the median over the turns,
-with the range in brackets. Ratios are taken pair by pair, within a turn: a machine whose speed
-changes from minute to minute changes them little, so they say more than single times. Images are
-{images}. No time is asserted anywhere."""
+  for the noise that engines are given"""
 
 
 class Record(NamedTuple):
@@ -168,7 +167,8 @@ def records_of(run: Mapping[str, Any]) -> list[Record]:
 def page(run: Mapping[str, Any]) -> str:
     """Write the page."""
     records = records_of(run)
-    sections = [introduction(run), *headlines(records)]
+    opening, method = (text.format(**about(run)) for text in (OPENING, METHOD))
+    sections = [opening, *headlines(records), method]
     for name, table in TABLES.items():
         chosen = [record for record in records if record.table == name]
         if chosen:
@@ -177,26 +177,26 @@ def page(run: Mapping[str, Any]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def introduction(run: Mapping[str, Any]) -> str:
-    """Say what was run, where, when and how to read it."""
-    about, machine, commit = run["run"], run["machine_info"], run["commit_info"]
-    length = about["length"]
-    is_real = about["images"] == "MNIST"
-    cpu = machine["cpu"]
-    return INTRODUCTION.format(
-        warning=SMOKE_WARNING if length["name"] == "smoke" else "",
-        command=COMMANDS[length["name"]] + (" DATA=FOLDER" if is_real else ""),
-        cpu=cpu.get("brand_raw", "unknown processor"),
-        cores=cpu.get("count", "unknown number of"),
-        system=f"{machine['system']}, {machine['machine']}",
-        python=machine["python_version"],
-        versions=", ".join(f"{name} {found}" for name, found in about["versions"].items()),
-        commit=commit.get("id", "unknown")[:10],
-        changes=", with changes that were not committed" if commit.get("dirty") else "",
-        length=LENGTH.format(**length),
-        date=run["datetime"][:10],
-        images="those of MNIST" if is_real else "random numbers of MNIST's shape",
-    )
+def about(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Say what was run, where and when."""
+    described, machine, commit = run["run"], run["machine_info"], run["commit_info"]
+    length, cpu = described["length"], machine["cpu"]
+    is_real = described["images"] == "MNIST"
+    versions = ", ".join(f"{name} {found}" for name, found in described["versions"].items())
+    return {
+        "warning": SMOKE_WARNING if length["name"] == "smoke" else "",
+        "command": COMMANDS[length["name"]] + (" DATA=FOLDER" if is_real else ""),
+        "cpu": cpu.get("brand_raw", "unknown processor"),
+        "cores": cpu.get("count", "unknown number of"),
+        "system": f"{machine['system']}, {machine['machine']}",
+        "python": machine["python_version"],
+        "versions": versions,
+        "commit": commit.get("id", "unknown")[:10],
+        "changes": ", with changes that were not committed" if commit.get("dirty") else "",
+        "length": LENGTH.format(**length),
+        "date": run["datetime"][:10],
+        "images": "those of MNIST" if is_real else "random numbers of MNIST's shape",
+    }
 
 
 def headlines(records: list[Record]) -> list[str]:
@@ -206,8 +206,7 @@ def headlines(records: list[Record]) -> list[str]:
     if not rows:
         return []
     heading = [line(["", "times as fast", "time"]), line(["---", "---:", "---:"])]
-    lines = [line([headline.text, *found]) for headline, found in rows]
-    return ["\n".join(["## In short", "", *heading, *lines])]
+    return ["\n".join([*heading, *(line([headline.text, *found]) for headline, found in rows)])]
 
 
 def speeds(headline: Headline, records: list[Record]) -> list[str]:
