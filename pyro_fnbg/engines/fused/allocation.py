@@ -17,7 +17,7 @@ __all__ = ["make_works", "threads_that_pay"]
 
 Array = NDArray[Any]
 
-# Bytes of first-layer increments times inputs held at a time, of one chain: as many as stay in the
+# Bytes of first-layer increments times inputs held at a time, of one thread: as many as stay in the
 # last cache, and more where rows would have to be read anew for fewer pieces than they have inputs
 DELTA_BYTES, MOST_DELTA_BYTES = 2**24, 2**27
 
