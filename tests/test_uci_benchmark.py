@@ -363,6 +363,17 @@ def test_page_has_means_ranges_winners_and_failures():
     assert "RMSE 0.1216, Gaussian NLL -0.913" in text
 
 
+def test_rows_that_had_more_time_are_below_those_they_are_compared_with():
+    records = [record_of("warm", seed, 0.1 * seed, 0.9) for seed in (1, 2)]
+    assert "With more time" not in page(records)
+    longer = [record_of("warm", 2, 0.15, 0.95, seconds=20.0)]
+    lines = page(records, longer).split("## With more time")[1].splitlines()
+    assert [line for line in lines if line.startswith("| airfoil")] == [
+        "| airfoil, 2 | FNBG, from fits | 2 | 0.200 | 0.900 | -0.900 | 1.01 | 10.0 |",
+        "| airfoil, 2 | FNBG, from fits | 2 | 0.150 | 0.950 | -0.950 | 1.01 | 20.0 |",
+    ]
+
+
 def test_places_of_gains():
     gains = ([1.0, 2.0], [-1.0, -2.0], [0.0, 0.0], [1.0, -1.0], [0.0, 1.0])
     assert [place_of(each) for each in gains] == [0, 1, 2, 3, 3]

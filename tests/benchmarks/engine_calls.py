@@ -13,6 +13,7 @@ from benchmarks.recording import seconds_of
 from benchmarks.works import Work, kernel_of, training_data
 from pyro_fnbg.core.moves.base import MoveState
 from pyro_fnbg.core.moves.joint import stacked
+from pyro_fnbg.core.tasks import torch_threads
 from pyro_fnbg.engines.base import Record, SweepInputs
 
 __all__ = ["EngineCalls"]
@@ -46,9 +47,16 @@ class EngineCalls:
         work: What is sampled.
         engine: Name of the engine.
         chains: Chains in one call.
+        seconds: How long a call should at least take.
     """
 
-    def __init__(self, work: Work, engine: str, chains: int = 1) -> None:
+    def __init__(
+        self,
+        work: Work,
+        engine: str,
+        chains: int = 1,
+        seconds: float = LENGTH.call_seconds,
+    ) -> None:
         kernel = kernel_of(work, engine)
         kernel.setup(0, *training_data(work))
         problem = kernel.problem
@@ -61,9 +69,10 @@ class EngineCalls:
         most = min(MAX_SWEEPS, MAX_NUMBERS // self._positions.numel())
         # The first call readies memory, so it does not count
         self(*self.prepare()[0])
-        while self.sweeps < most and seconds_of(self, *self.prepare()[0]) < LENGTH.call_seconds:
+        while self.sweeps < most and seconds_of(self, *self.prepare()[0]) < seconds:
             self.sweeps *= 2
 
+    @torch_threads(1)
     def prepare(self) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
         """Draw batches and noise of the next call.
 

@@ -57,13 +57,13 @@ _MNIST = "MLP(784,10,10,10,10), 810 blocks, batch 3000"
 _WIDE = "MLP(784,100,10), 7,810 blocks, batch 3000"
 _TUNED = "fused engine, tuned scales"
 HEADLINES = [
-    Headline("noisy XOR, 13 blocks: the engine, as eeyore", "eeyore", _XOR, _TUNED, "eeyore"),
+    Headline("noisy XOR, 13 blocks: the engine, against eeyore", "eeyore", _XOR, _TUNED, "eeyore"),
     Headline("the same through `FNBG.sample`", "eeyore", _XOR, "FNBG.sample", "eeyore"),
-    Headline("MNIST in 810 blocks: the engine, as eeyore", "eeyore", _MNIST, _TUNED, "eeyore"),
+    Headline("MNIST in 810 blocks: the engine, against eeyore", "eeyore", _MNIST, _TUNED, "eeyore"),
     Headline("the same through `FNBG.sample`", "eeyore", _MNIST, "FNBG.sample", "eeyore"),
-    Headline("MLP(784,100,10): the engine, as eeyore", "rows", _WIDE, "one thread", "eeyore"),
+    Headline("MLP(784,100,10): the engine, against eeyore", "rows", _WIDE, "one thread", "eeyore"),
     Headline(
-        "MNIST: a chain on two threads, as on one", "rows", _MNIST, "two threads", "one thread"
+        "MNIST: a chain on two threads, against one", "rows", _MNIST, "two threads", "one thread"
     ),
     Headline(
         "the same in batches of 10,000",
@@ -73,14 +73,14 @@ HEADLINES = [
         "one thread",
     ),
     Headline(
-        "noisy XOR: `MultiChainMCMC`, as Pyro's `MCMC` with the same kernel",
+        "noisy XOR: `MultiChainMCMC`, against Pyro's `MCMC` with the same kernel",
         "chains",
         _XOR,
         "MultiChainMCMC",
         "pyro.infer.MCMC",
     ),
     Headline(
-        "noisy XOR: ten chains on two threads, as on one",
+        "noisy XOR: ten chains on two threads, against one",
         "threads",
         f"{_XOR}, fused",
         "chains: 10, threads: 2",

@@ -70,7 +70,7 @@ def main() -> None:
                     record = run_row(name, seed, method, options)
                     print(f"{name} {seed} {method}: {record['status']} {record.get('error', '')}")
     if records := read_records(results):
-        target.write_text(page(records), "utf-8")
+        target.write_text(page(records, read_records(results / "longer")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -96,6 +96,10 @@ seeds. Where the last line still differs from the one above it, more chains or l
 predict otherwise."""
 
 
+LONGER_TEXT = """Rows with a budget of their own (`--budget-seconds`, with a results folder named
+`longer` below that of the others), each below the row that has the time of sklearn-contrib-bde."""
+
+
 class Column(NamedTuple):
     """Say how a figure is found in a record, and how it is shown.
 
@@ -150,8 +154,8 @@ OF_CHAINS = (
 )
 
 
-def page(records: Sequence[Record]) -> str:
-    """Write the page from the records of all rows."""
+def page(records: Sequence[Record], longer: Sequence[Record] = ()) -> str:
+    """Write the page from the records of all rows, and of those that had another budget."""
     records = sorted(records, key=order)
     done = [record for record in records if record["status"] == "done"]
     failed = [record for record in records if record["status"] == "failed"]
@@ -168,6 +172,8 @@ def page(records: Sequence[Record]) -> str:
         for by, unit in (("chains", "chains or members"), ("draws", "draws of each")):
             if lines := list(course_lines(of_set, by, unit)):
                 sections += [f"{name}:", "\n".join(lines)]
+    if lines := list(longer_lines(done, sorted(longer, key=order))):
+        sections += ["## With more time", LONGER_TEXT, "\n".join(lines)]
     if lines := list(acceptance_lines(done)):
         sections += [
             "## Acceptance",
@@ -178,6 +184,25 @@ def page(records: Sequence[Record]) -> str:
     if failed:
         sections += ["## Rows that failed", "\n".join(map(failure, failed))]
     return "\n\n".join(sections) + "\n"
+
+
+def longer_lines(done: Sequence[Record], longer: Sequence[Record]) -> Iterable[str]:
+    """Write each row that had a budget of its own below the one that had that of all."""
+    columns = [*OF_NUMBERS[:3], *OF_CHAINS[1:2], OF_CHAINS[-1]]
+    if longer:
+        yield line(["set, seed", "by", "chains", *(column.heading for column in columns)])
+        yield line(["---", "---", *["---:"] * (len(columns) + 1)])
+    for record in longer:
+        same = [one for one in done if key_of(one) == key_of(record)]
+        for one in [*same, record]:
+            cells = [column.show(one[column.part][column.key]) for column in columns]
+            place = f"{one['set']}, {one['seed']}"
+            yield line([place, NAMES[one["method"]], str(one["shape"][0]), *cells])
+
+
+def key_of(record: Record) -> tuple[str, int, str]:
+    """Return what a row is of."""
+    return record["set"], record["seed"], record["method"]
 
 
 def order(record: Record) -> tuple[int, int, int]:
