@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import arviz as az
 import numpy as np
 import pyro
+import pytest
 import torch
 from pyro.infer import MCMC, NUTS, RandomWalkKernel
 from torch import Tensor
@@ -84,6 +85,8 @@ SAMPLERS: dict[str, Callable[[Problem, int, Steps], Draws]] = {
 }
 
 
+# A pilot, which finds out how many draws are worth their time, is too short to be tuned well
+@pytest.mark.filterwarnings("ignore:.* accepted far from what tuning aimed at:UserWarning")
 @in_turn([(case, who) for case in PROBLEMS for who in SAMPLERS], LENGTH.ess_turns)
 def test_ess(benchmark: BenchmarkFixture, case: str, who: str, turn: int) -> None:
     problem, steps = problem_of(case), steps_for_budget(case, who)
