@@ -75,6 +75,7 @@ def test_a_row_is_not_run_again_and_seeds_differ(folder, small, tmp_path, monkey
     assert first == run_row(Row("mnist", NETWORK, "ensemble", 0), tmp_path, mnist(folder), [1])
 
 
+@pytest.mark.slow  # every method on every network
 def test_the_command_runs_all_rows_and_writes_the_page(folder, tmp_path, monkeypatch):
     methods = ["ensemble", "chains", "tempered"]
     for network in NETWORKS:
