@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 
+from benchmarks.models.records import keep
 from benchmarks.wide import chains
 from benchmarks.wide.page import page, record_of
 from pyro_fnbg import mnist
@@ -38,7 +39,7 @@ def test_a_chain_goes_on_where_it_was_stopped(data, tmp_path):
 
 def test_scores_are_of_the_second_half_so_far_of_all_chains(data, tmp_path):
     runs = [chains.run_chain(PLAN, k, data, n, tmp_path / f"{k}") for k, n in ((0, 3), (1, 4))]
-    record = record_of(runs, data.y_test)
+    record = keep(tmp_path / "record.json", record_of(runs, data.y_test))
     assert [at["minute"] for at in record["course"]] == [1, 2, 3]
     assert [at["sweeps"] for at in record["course"]] == [[2, 2], [4, 4], [6, 6]]
     pooled = sum(sum(run.predictions[1:3]) / 2 for run in runs) / 2

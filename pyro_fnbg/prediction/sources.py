@@ -231,18 +231,16 @@ def _differing_in_double(
     source: StatedSource, itself: ModelSource, draw: slice, rows: list[int]
 ) -> list[int]:
     """Return the rows that differ in double precision too, where the model can be run so."""
-    x = _as_double(itself.x)
+    own, stated = (
+        {name: _as_double(values[draw]) for name, values in one.samples.items()}
+        for one in (itself, source)
+    )
     try:
-        samples = {name: _as_double(values[draw]) for name, values in itself.samples.items()}
-        _, expected = first_response(itself.model, samples, x)
-        double = replace(
-            source,
-            samples={name: _as_double(values[draw]) for name, values in source.samples.items()},
-            inputs=_as_double(source.inputs),
-        )
-        return _differing_rows(double, slice(0, 1), expected)
+        _, expected = first_response(itself.model, own, _as_double(itself.x))
     except Exception:  # whatever a model raises that is of one precision
         return rows
+    double = replace(source, samples=stated, inputs=_as_double(source.inputs))
+    return _differing_rows(double, slice(0, 1), expected)
 
 
 def _as_double(values: Tensor) -> Tensor:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
-
-import torch
 
 from benchmarks.engine_calls import EngineCalls
 from benchmarks.lengths import LENGTH
 from benchmarks.recording import Label, in_turn, keep, measure
 from benchmarks.works import MNIST, WIDE, WIDE_THROUGHOUT, Work
+from pyro_fnbg.core.tasks import torch_threads
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -38,13 +37,10 @@ if LENGTH.name != "smoke":
 @in_turn([(case, who) for case in CASES for who in THREADS], LENGTH.turns)
 def test_threads_of_a_chain(benchmark: BenchmarkFixture, case: str, who: str, turn: int) -> None:
     calls, label = calls_of(case), Label("rows", case, who, turn)
-    torch.set_num_threads(THREADS[who])
-    try:
+    with torch_threads(THREADS[who]):
         # Memory of its own for every number of threads
         calls(*calls.prepare()[0])
         measure(benchmark, label, calls, calls.sweeps, LENGTH.rounds, calls.prepare)
-    finally:
-        torch.set_num_threads(1)
     keep(benchmark, **calls.values())
 
 
@@ -53,12 +49,7 @@ def test_the_papers_code(benchmark: BenchmarkFixture, case: str, who: str, turn:
     """One sweep, which takes a minute."""
     from benchmarks.eeyore_works import EeyoreSweeps
 
-    measure(benchmark, Label("rows", case, who, turn), EeyoreSweeps(WIDE), 1, prepare=one_sweep)
-
-
-def one_sweep() -> tuple[tuple[int], dict[str, int]]:
-    """Return the arguments of a timed call."""
-    return (1,), {}
+    measure(benchmark, Label("rows", case, who, turn), partial(EeyoreSweeps(WIDE), 1), 1)
 
 
 @lru_cache(maxsize=1)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from benchmarks.engine_clock import EngineClock, watched
 from benchmarks.lengths import LENGTH
 from benchmarks.recording import Label, in_turn, keep, measure
 from benchmarks.works import MEDIUM, MNIST, XOR, kernel_of, training_data
 from pyro_fnbg import MultiChainMCMC
+from pyro_fnbg.core.tasks import torch_threads
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -51,9 +50,6 @@ def test_many_chains(benchmark: BenchmarkFixture, case: str, who: str, turn: int
             mcmc.run(*training_data(work))
         return clock
 
-    torch.set_num_threads(threads)
-    try:
+    with torch_threads(threads):
         clock = measure(benchmark, Label("threads", case, who, turn), run, 2 * sweeps)
-    finally:
-        torch.set_num_threads(1)
     keep(benchmark, sweep_seconds=clock.without_setup / (2 * sweeps))

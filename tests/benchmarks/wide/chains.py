@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pyro_fnbg import FNBG, BayesianMLP, predictive_probabilities
 from pyro_fnbg.chains.running import start_chains
+from pyro_fnbg.chains.statistics import means_by_label
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.data.images import LabelledImages
@@ -21,7 +22,6 @@ from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.bound import BoundModel
 
 __all__ = ["ChainRun", "Plan", "network", "run_chain"]
-
 
 MINUTE = 60.0  # seconds
 
@@ -127,13 +127,13 @@ def _one_more_minute(
         samples = {name: value[None] for name, value in place.items()}
         predictions += predictive_probabilities(model, samples, x_test, progress=False)[0]
         draws += 1
-    rates = problem.phase(state).rates
-    layers = torch.tensor([block.layer or 0 for block in problem.partition.blocks])
+    partition, rates = problem.partition, problem.phase(state).rates.tolist()
+    labels = [partition.layer_label(block) for block in partition.blocks]
     return replace(
         run,
         seconds=(*run.seconds, spent),
         sweeps=(*run.sweeps, state.sweeps),
-        acceptance=(*run.acceptance, tuple(float(rates[layers == n].mean()) for n in (1, 2))),
+        acceptance=(*run.acceptance, tuple(means_by_label(rates, labels).values())),
         predictions=(*run.predictions, predictions),
         draws=(*run.draws, draws),
         state=state,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.models.records import ran_on
+from benchmarks.models.lenet import scores
 from benchmarks.report import line, share, unique
 from benchmarks.wide.chains import ChainRun
 
@@ -56,15 +56,6 @@ AdamW on the same density (`warm_start`; batches of 256, {steps:,} steps, a stra
 gradient for step activations): what a user would do who has gradients."""
 
 
-def _scores(probabilities: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return accuracy and mean negative log likelihood."""
-    own = probabilities.gather(1, labels[:, None]).clamp(min=torch.finfo(torch.float32).tiny)
-    return {
-        "accuracy": float((probabilities.argmax(1) == labels).double().mean()),
-        "nll": float(-own.log().mean()),
-    }
-
-
 def record_of(runs: Sequence[ChainRun], labels: Tensor) -> dict[str, Any]:
     """Score chains of one plan minute by minute, one by one and pooled, as far as all have come."""
     course = []
@@ -74,19 +65,17 @@ def record_of(runs: Sequence[ChainRun], labels: Tensor) -> dict[str, Any]:
             / sum(run.draws[minute // 2 : minute])
             for run in runs
         ]
-        singles = [_scores(half, labels) for half in halves]
+        singles = [scores(half, labels) for half in halves]
         course.append(
             {
                 "minute": minute,
                 "sweeps": [run.sweeps[minute - 1] for run in runs],
                 "acceptance": [run.acceptance[minute - 1] for run in runs],
                 "single": {name: mean(one[name] for one in singles) for name in singles[0]},
-                **_scores(torch.stack(halves).mean(0), labels),
+                **scores(torch.stack(halves).mean(0), labels),
             }
         )
-    return {**runs[0].plan, "target": runs[0].target, "chains": len(runs), "course": course} | (
-        ran_on()
-    )
+    return {**runs[0].plan, "target": runs[0].target, "chains": len(runs), "course": course}
 
 
 def page(records: Sequence[Record], fits: Sequence[Record]) -> str:
