@@ -17,6 +17,8 @@ from pyro_fnbg import FNBG, BayesianMLP
 
 NET = BayesianMLP([2, 3, 3], likelihood="categorical")
 
+FORK_OR_SLOW_SPAWN = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
+
 pytestmark = [
     # A fork in a process that has threads (Pyro's logger is one) is what Python 3.12 warns of
     pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
@@ -90,7 +92,8 @@ def stay(y):
 
 @pytest.mark.filterwarnings("ignore:num_chains=:UserWarning")
 @pytest.mark.parametrize(
-    ("method", "num_chains"), [("sequential", 3), ("fork", 3), ("spawn", 2)]
+    ("method", "num_chains"),
+    [("sequential", 3), ("fork", 3), pytest.param("spawn", 2, marks=pytest.mark.slow)],
 )  # a spawned chain takes two seconds
 def test_initial_params_reach_their_chain(method, num_chains):
     start = {"a": torch.arange(6.0).reshape(3, 2) * 10, "s": torch.tensor([1.0, 2.0, 3.0])}
@@ -109,7 +112,7 @@ def test_initial_params_reach_their_chain(method, num_chains):
         assert torch.allclose(found["a"][:, 0], other["a"], atol=0.01)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", FORK_OR_SLOW_SPAWN)
 def test_a_parallel_run_that_failed_leaves_no_initial_params_to_the_next(method):
     start = {"a": torch.full((2, 2), 500.0), "s": torch.zeros(2)}
     kernel = FNBG(stay, proposal_scale=1e-4, adapt=False)
@@ -130,7 +133,7 @@ def uniform(top):
     pyro.factor("no data", torch.zeros(()))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", FORK_OR_SLOW_SPAWN)
 def test_a_kernel_used_before_in_turn_has_the_new_runs_transforms(method):
     kernel = FNBG(uniform)
     with pytest.MonkeyPatch.context() as patch:
@@ -140,7 +143,10 @@ def test_a_kernel_used_before_in_turn_has_the_new_runs_transforms(method):
     assert found["z"].max() > 10
 
 
-@pytest.mark.parametrize(("method", "seeds"), [("fork", (3, None, None)), ("spawn", (3, None))])
+@pytest.mark.parametrize(
+    ("method", "seeds"),
+    [("fork", (3, None, None)), pytest.param("spawn", (3, None), marks=pytest.mark.slow)],
+)
 def test_parallel_runs_of_one_kernel_without_a_new_seed_give_other_draws(data, method, seeds):
     kernel = FNBG(NET)
     runs = [samples(kernel, *data, method=method, seed=seed)["layer1.weight"] for seed in seeds]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
@@ -78,15 +79,10 @@ def _type_let_others_run(typingctx: Any) -> Any:
         # Of the C library of any system but Windows, where a thread waits without it
         if os.name == "posix":
             kind = ir.FunctionType(ir.IntType(32), ())
-            builder.call(_declared(builder.module, kind, "sched_yield"), ())
+            builder.call(get_or_insert_function(builder.module, kind, "sched_yield"), ())
         return context.get_dummy_value()
 
     return types.void(), codegen
-
-
-def _declared(module: Any, kind: Any, name: str) -> Any:
-    """Return a function of a module, declared if it has not been."""
-    return module.globals.get(name) or ir.Function(module, kind, name)
 
 
 _count_up: Any = intrinsic(_type_count_up)

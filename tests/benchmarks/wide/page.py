@@ -43,8 +43,9 @@ Time
 
 Scores
 : of the 10,000 test images, by probabilities averaged over every fiftieth sweep of the second half
-  of the time so far, of all chains; those of single chains are means. The negative log likelihood
-  is in nats a row. In the first minutes this half is of the warmup, and no sample of anything
+  of the time so far, pooled over the chains that have had so much time; those of single chains are
+  means. The negative log likelihood is in nats a row. In the first minutes this half is of the
+  warmup, and no sample of anything
 
 Targets
 : "batch-tempered" chains take each batch for all data; "full" ones count it N / n times, so that
@@ -57,25 +58,26 @@ gradient for step activations): what a user would do who has gradients."""
 
 
 def record_of(runs: Sequence[ChainRun], labels: Tensor) -> dict[str, Any]:
-    """Score chains of one plan minute by minute, one by one and pooled, as far as all have come."""
+    """Score chains of one plan minute by minute, one by one and pooled: those that came so far."""
     course = []
-    for minute in range(1, min(len(run.seconds) for run in runs) + 1):
+    for minute in range(1, max(len(run.seconds) for run in runs) + 1):
+        these = [run for run in runs if len(run.seconds) >= minute]
         halves = [
             torch.stack(run.predictions[minute // 2 : minute]).sum(0)
             / sum(run.draws[minute // 2 : minute])
-            for run in runs
+            for run in these
         ]
         singles = [scores(half, labels) for half in halves]
         course.append(
             {
                 "minute": minute,
-                "sweeps": [run.sweeps[minute - 1] for run in runs],
-                "acceptance": [run.acceptance[minute - 1] for run in runs],
+                "sweeps": [run.sweeps[minute - 1] for run in these],
+                "acceptance": [run.acceptance[minute - 1] for run in these],
                 "single": {name: mean(one[name] for one in singles) for name in singles[0]},
                 **scores(torch.stack(halves).mean(0), labels),
             }
         )
-    return {**runs[0].plan, "target": runs[0].target, "chains": len(runs), "course": course}
+    return {**runs[0].plan, "target": runs[0].target, "course": course}
 
 
 def page(records: Sequence[Record], fits: Sequence[Record]) -> str:
@@ -104,18 +106,18 @@ def page(records: Sequence[Record], fits: Sequence[Record]) -> str:
 
 
 def _lines(record: Record) -> Iterable[str]:
-    chains = f"{record['chains']} chains" if record["chains"] > 1 else "the chain"
     yield line(
-        ["minutes", "sweeps", f"accuracy, {chains}", f"NLL, {chains}", "accuracy, one",
-         "NLL, one", "acceptance by layer"]
+        ["minutes", "chains", "sweeps", "accuracy, pooled", "NLL, pooled", "accuracy, one chain",
+         "NLL, one chain", "acceptance by layer"]
     )  # fmt: skip
-    yield line(["---:"] * 6 + ["---"])
+    yield line(["---:"] * 7 + ["---"])
     for at in record["course"]:
         if at["minute"] in SHOWN or at is record["course"][-1]:
             by_layer = [mean(rates) for rates in zip(*at["acceptance"], strict=True)]
             yield line(
                 [
                     str(at["minute"]),
+                    str(len(at["sweeps"])),
                     f"{mean(at['sweeps']):,.0f}",
                     f"{100 * at['accuracy']:.2f} %",
                     f"{at['nll']:.4f}",
