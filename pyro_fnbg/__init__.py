@@ -26,6 +26,7 @@ from pyro_fnbg.prediction.temperature import fit_temperature
 from pyro_fnbg.prediction.thinning import fewer_draws
 from pyro_fnbg.results.export import to_arviz
 from pyro_fnbg.results.function_space import diagnose_predictions
+from pyro_fnbg.stores.opening import open_store
 
 __all__ = [
     "FNBG",
@@ -50,6 +51,7 @@ __all__ = [
     "mnist",
     "noisy_xor",
     "ood_auroc",
+    "open_store",
     "predict",
     "predictive_probabilities",
     "read_noisy_xor",

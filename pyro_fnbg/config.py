@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.checks import (
+    as_finite,
     as_probability,
     as_reals,
     check_choice,
@@ -35,6 +36,7 @@ __all__ = [
     "check_arguments",
     "check_driver_options",
     "check_memory",
+    "checked_seconds",
     "checked_sizes",
     "given_scales",
     "targets_of_blocks",
@@ -188,6 +190,22 @@ def checked_sizes(
     check_count("warmup_steps", warmup_steps, 0)
     check_count("num_chains", num_chains, 1, MAX_CHAINS)
     return int(num_samples), int(warmup_steps), int(num_chains)
+
+
+def checked_seconds(max_seconds: float | None) -> float | None:
+    """Return how long a run may take; None for as long as it needs.
+
+    Raises:
+        ValueError: If it is no positive number.
+    """
+    if max_seconds is None:
+        return None
+    seconds = as_finite(max_seconds)
+    if seconds is None or seconds <= 0:
+        raise ValueError(
+            f"max_seconds must be a positive number of seconds or None, got {shown(max_seconds)}"
+        )
+    return seconds
 
 
 def check_driver_options(hook_fn: object, disable_progbar: object, save_params: object) -> None:

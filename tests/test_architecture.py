@@ -25,6 +25,7 @@ ROOMS = (
     "fitting",
     "kernel",
     "results",
+    "stores",
     "drivers",
     "estimators",
 )

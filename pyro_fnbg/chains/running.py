@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,7 +77,12 @@ def start_chains(
     return problem, [first, *others]
 
 
-def run_chains(problem: Problem, chains: Sequence[ChainState], num_sweeps: int) -> Generator[Piece]:
+def run_chains(
+    problem: Problem,
+    chains: Sequence[ChainState],
+    num_sweeps: int,
+    stops: Callable[[], bool] = lambda: False,
+) -> Generator[Piece]:
     """Run sweeps of all chains, piece by piece: what each chain does depends on nothing else.
 
     Chains go through the feedforward engine together; those of the fused engine run on threads, up
@@ -86,20 +91,35 @@ def run_chains(problem: Problem, chains: Sequence[ChainState], num_sweeps: int) 
     Args:
         problem: What the chains share.
         chains: The chains at their start.
-        num_sweeps: Number of sweeps of each, warmup included.
+        num_sweeps: Number of sweeps of each, warmup and those made included.
+        stops: Whether to end early, once the sweeps that are being made are done.
     """
-    engine, everything = problem.engine, range(len(chains))
-    numbers = [everything] if engine.joins_chains else [[number] for number in everything]
-    groups = [_new_group(own, [chains[number] for number in own], num_sweeps) for own in numbers]
-    if num_sweeps == 0:
+
+    def unfinished(groups: Iterable[_Group]) -> list[_Group]:
+        return [] if stops() else [one for one in groups if one.chains[0].sweeps < num_sweeps]
+
+    groups = unfinished(
+        _new_group(own, [chains[number] for number in own], num_sweeps)
+        for own in _together(problem, chains)
+    )
+    if problem.engine.is_compiled:
+        if groups:
+            yield from _on_threads(problem, groups, num_sweeps, unfinished)
         return
-    if engine.is_compiled:
-        yield from _on_threads(problem, groups, num_sweeps)
-    else:
-        while groups:
-            for group in groups:
-                yield from _advance(problem, group, num_sweeps)
-            groups = [group for group in groups if group.chains[0].sweeps < num_sweeps]
+    while groups:
+        for group in groups:
+            yield from _advance(problem, group, num_sweeps)
+        groups = unfinished(groups)
+
+
+def _together(problem: Problem, chains: Sequence[ChainState]) -> list[list[int]]:
+    """Say which chains go through the engine together: those that are equally far, if any."""
+    if not problem.engine.joins_chains:
+        return [[number] for number in range(len(chains))]
+    found: dict[int, list[int]] = {}
+    for number, chain in enumerate(chains):
+        found.setdefault(chain.sweeps, []).append(number)
+    return list(found.values())
 
 
 def run_chain(
@@ -122,15 +142,19 @@ def _new_group(numbers: Sequence[int], chains: Sequence[ChainState], num_sweeps:
     return _Group(numbers, chains, Pace(ENOUGH_SECONDS, num_sweeps, MAX_NUMBERS))
 
 
-def _on_threads(problem: Problem, groups: Sequence[_Group], num_sweeps: int) -> Generator[Piece]:
+def _on_threads(
+    problem: Problem,
+    groups: Sequence[_Group],
+    num_sweeps: int,
+    unfinished: Callable[[Iterable[_Group]], list[_Group]],
+) -> Generator[Piece]:
     """Run the groups side by side, each piece on the next thread that is free."""
 
     def run(_: None, group: _Group) -> tuple[_Group, list[Piece]]:
         return group, _advance(problem, group, num_sweeps)
 
     def following(done: tuple[_Group, list[Piece]]) -> _Group | None:
-        group, _ = done
-        return group if group.chains[0].sweeps < num_sweeps else None
+        return next(iter(unfinished(done[:1])), None)
 
     available = torch.get_num_threads()
     count = min(len(groups), available)

@@ -7,7 +7,7 @@ made again by another, with the same draws. Only what is kept of the sweeps come
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,7 +118,9 @@ class _Place(NamedTuple):
     chain: ChainState
 
 
-def run_on_cluster(client: Any, run: SharedRun, chains: Sequence[ChainState]) -> Generator[Stretch]:
+def run_on_cluster(
+    client: Any, run: SharedRun, chains: Sequence[ChainState], stops: Callable[[], bool]
+) -> Generator[Stretch]:
     """Run all chains on the workers of a cluster; see ``run_stretches``.
 
     Raises:
@@ -126,25 +128,33 @@ def run_on_cluster(client: Any, run: SharedRun, chains: Sequence[ChainState]) ->
     """
     named = vars(run.config) | run.bound.arguments_of_run()
     with on_cluster(client, run, named) as workers:
-        yield from run_stretches(workers, run.num_sweeps, chains)
+        yield from run_stretches(workers, run.num_sweeps, chains, stops)
 
 
 def run_stretches(
-    workers: Workers, num_sweeps: int, chains: Sequence[ChainState]
+    workers: Workers,
+    num_sweeps: int,
+    chains: Sequence[ChainState],
+    stops: Callable[[], bool] = lambda: False,
 ) -> Generator[Stretch]:
     """Run all chains, stretch by stretch; each goes on from where its last stretch ended.
 
     Args:
         workers: They share a ``SharedRun``.
-        num_sweeps: Sweeps of each chain, warmup included.
+        num_sweeps: Sweeps of each chain, warmup and those made included.
         chains: The chains at their start.
+        stops: Whether to end early, once the stretches that are being made are done.
     """
 
     def following(stretch: Stretch) -> _Place | None:
         is_over = stretch.error is not None or stretch.after.sweeps == num_sweeps
-        return None if is_over else _Place(stretch.number, stretch.after)
+        return None if is_over or stops() else _Place(stretch.number, stretch.after)
 
-    places = [_Place(number, chain) for number, chain in enumerate(chains)]
+    places = [
+        _Place(number, chain)
+        for number, chain in enumerate(chains)
+        if chain.sweeps < num_sweeps and not stops()
+    ]
     yield from as_they_end(workers, _run_stretch, places, following)
 
 

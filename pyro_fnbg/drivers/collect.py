@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from pyro_fnbg.chains.keeping import DrawKeeper
 from pyro_fnbg.chains.report import ChainReport, report
 from pyro_fnbg.chains.running import Piece
 from pyro_fnbg.chains.setup import Run
-from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.drivers.cluster import Stretch
-from pyro_fnbg.drivers.draws import Draws
 from pyro_fnbg.engines.base import Problem, advance
 from pyro_fnbg.kernel import FNBG
 
@@ -40,17 +39,17 @@ class Collector:
         kernel: FNBG,
         problem: Problem,
         chains: Sequence[ChainState],
-        draws: Draws,
+        draws: DrawKeeper,
         hook_fn: Hook | None,
         suffixes: Sequence[str],
     ) -> None:
         self.problem, self.chains = problem, list(chains)
         self.draws = draws
-        self.statistics = [DrawStatistics(problem.partition) for _ in chains]
+        self.statistics = draws.statistics(problem.partition)
         self._kernel, self._hook_fn, self._suffixes = kernel, hook_fn, suffixes
 
     def take(self, made: Piece | Stretch) -> None:
-        """Take some sweeps, and show them to the hook draw by draw.
+        """Take some sweeps, and show them to the hook draw by draw; then draws may be put away.
 
         Raises:
             BaseException: What stopped a stretch, once the draws before it are taken.
@@ -61,6 +60,7 @@ class Collector:
             self._add(made)
         else:
             self._show(made, self._hook_fn)
+        self.draws.pause(self.chains)
 
     def _take_stretch(self, stretch: Stretch) -> None:
         for piece in stretch.pieces:

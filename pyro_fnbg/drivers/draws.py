@@ -9,15 +9,18 @@ import torch
 from numpy.typing import NDArray
 from pyro.infer.mcmc.util import select_samples
 from torch import Tensor
-from torch.distributions.transforms import ExpTransform, IndependentTransform
 
+from pyro_fnbg.chains.keeping import DrawKeeper
+from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.core.checks import check_count, check_flag
+from pyro_fnbg.core.state import ChainState
+from pyro_fnbg.model.constrained import ConstrainedDraws
 from pyro_fnbg.model.sites import ModelSites
 
-__all__ = ["Draws", "kept_chains", "pick_draws"]
+__all__ = ["Draws", "pick_draws"]
 
 
-class Draws:
+class Draws(DrawKeeper):
     """Hold the constrained draws of C chains.
 
     The memory is that of the draws, and the system hands it out as they come.
@@ -35,13 +38,11 @@ class Draws:
     def __init__(
         self, sites: ModelSites, names: Sequence[str] | None, num_chains: int, num_draws: int
     ) -> None:
-        self._sites = sites
+        self._constrained = ConstrainedDraws(sites, names)
         self._values: dict[str, Tensor] = {}
         for site in sites.layout.sites:
-            if names is None or site.name in names:
-                unconstrained = torch.zeros(site.shape, dtype=site.dtype, device=site.device)
-                shape = sites.constrain[site.name](unconstrained).shape
-                size = (num_chains, num_draws, *shape)
+            if site.name in self._constrained.shapes:
+                size = (num_chains, num_draws, *self._constrained.shapes[site.name])
                 try:
                     draws = torch.empty(size, dtype=site.dtype, device=site.device)
                 except RuntimeError as error:
@@ -50,32 +51,35 @@ class Draws:
                         f"{num_draws}: site {site.name!r} would have draws of shape {size}"
                     ) from error
                 self._values[site.name] = draws
-        self._steady = sites.real_sites | {
-            name for name, bijection in sites.constrain.items() if _is_exp(bijection)
-        }
-        self.counts = [0] * num_chains
+        self._counts = [0] * num_chains
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of draws of each chain."""
+        return self._counts
 
     def add(self, chain: int, positions: Tensor) -> None:
         """Append unconstrained draws, shape ``(K, num_params)``, to those of a chain."""
-        first, stop = self.counts[chain], self.counts[chain] + len(positions)
-        for name, value in self._sites.layout.unflatten(positions).items():
-            if name not in self._values:
-                continue
-            constrain, kept = self._sites.constrain[name], self._values[name][chain, first:stop]
-            if name in self._steady:
-                kept.copy_(constrain(value))
-                continue
-            # One by one: torch may round otherwise where other numbers are computed beside these
-            for own, unconstrained in zip(kept.unbind(0), value.unbind(0), strict=True):
-                own.copy_(constrain(unconstrained))
+        first, stop = self._counts[chain], self._counts[chain] + len(positions)
+        for name, value in self._constrained.of(positions).items():
+            self._values[name][chain, first:stop] = value
         # Last: a run that is stopped in between has no draws that were not written
-        self.counts[chain] = stop
+        self._counts[chain] = stop
 
     def put(self, chain: int, values: Mapping[str, NDArray[Any]], count: int) -> None:
         """Take over the constrained draws of a whole chain."""
         for name, value in values.items():
             self._values[name][chain, :count] = torch.from_numpy(value)
-        self.counts[chain] = count
+        self._counts[chain] = count
+
+    def pause(self, chains: Sequence[ChainState]) -> None:
+        """Nothing is to be done: draws in memory are there at once."""
+
+    def close(self, chains: Sequence[ChainState]) -> None:
+        """Nothing is to be done, nor where a run has ended."""
+
+    def finish(self, reports: Sequence[ChainReport], is_complete: bool) -> None:
+        """Nothing is to be done: a run's driver knows how it ended."""
 
     def of_chain(self, chain: int) -> dict[str, Tensor]:
         """Return one chain's draws so far, ``(draws, *site shape)``."""
@@ -93,13 +97,6 @@ class Draws:
             is_all = value.shape[:2] == (len(chains), num_draws)
             found[name] = value if is_all else value[list(chains), :num_draws]
         return found
-
-
-def _is_exp(bijection: Any) -> bool:
-    """Whether a map is the exponential, number by number."""
-    while isinstance(bijection, IndependentTransform):
-        bijection = bijection.base_transform
-    return isinstance(bijection, ExpTransform)
 
 
 def pick_draws(
@@ -125,20 +122,3 @@ def pick_draws(
             f"num_samples must be so small that the draws fit into memory, got {num_samples}"
         ) from error
     return picked if group_by_chain else {name: value[0] for name, value in picked.items()}
-
-
-def kept_chains(counts: Sequence[int]) -> tuple[list[int], int]:
-    """Choose chains, and as many draws as each of them has, so that most draws are kept.
-
-    Example:
-        >>> kept_chains([100, 99, 99])
-        ([0, 1, 2], 99)
-        >>> kept_chains([100, 20, 0])
-        ([0], 100)
-    """
-    best: tuple[list[int], int] = ([], 0)
-    for num_draws in sorted(set(counts), reverse=True):
-        chains = [chain for chain, count in enumerate(counts) if count >= num_draws]
-        if len(chains) * num_draws > len(best[0]) * best[1]:
-            best = (chains, num_draws)
-    return best

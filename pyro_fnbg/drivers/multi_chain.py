@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyro
@@ -12,28 +12,31 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from pyro_fnbg.chains.report import ChainReport, Diagnostics, warn_of_blocks
+from pyro_fnbg.chains.keeping import DrawKeeper
+from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.chains.running import Piece, run_chains, start_chains
 from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.chains.statistics import DrawStatistics
-from pyro_fnbg.config import check_driver_options, checked_sizes, with_thin
-from pyro_fnbg.core.checks import as_probability, check_choice
+from pyro_fnbg.config import check_driver_options, checked_seconds, checked_sizes, with_thin
+from pyro_fnbg.core.checks import check_choice, check_count
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.core.tasks import check_client
 from pyro_fnbg.drivers.cluster import SharedRun, Stretch, run_on_cluster
 from pyro_fnbg.drivers.collect import Collector
-from pyro_fnbg.drivers.draws import Draws, kept_chains, pick_draws
-from pyro_fnbg.drivers.interrupts import undisturbed
+from pyro_fnbg.drivers.drawn import Drawn
+from pyro_fnbg.drivers.draws import Draws
+from pyro_fnbg.drivers.interrupts import Stop
 from pyro_fnbg.drivers.progress import Progress
 from pyro_fnbg.drivers.workers import START_METHODS, Task, run_in_processes
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.starts import params_by_chain
-from pyro_fnbg.results.estimates import site_estimates, summary_table
 from pyro_fnbg.stock.given import check_save_params
 from pyro_fnbg.stock.seeds import next_key
+from pyro_fnbg.stores.archive import Archive, as_store, check_free
+from pyro_fnbg.stores.runs import StoredRun
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -43,7 +46,7 @@ __all__ = ["MultiChainMCMC"]
 CHAIN_METHODS = ("vectorized", "sequential", "processes")
 
 
-class MultiChainMCMC:
+class MultiChainMCMC(Drawn):
     r"""Run many chains of ``FNBG`` at once; used like ``pyro.infer.MCMC``.
 
     What the chains target is the kernel's matter: see ``FNBG``. Chain c makes the same draws
@@ -73,6 +76,10 @@ class MultiChainMCMC:
         client: A ``distributed.Client``: the chains run on the workers of its Dask cluster, and
             hooks here. A worker that dies costs some sweeps' time and no draws. The client is no
             part of a pickle or a copy.
+        store: A path where draws and the chains' states go as they come, every ten seconds at the
+            latest, in place of memory: a folder that xarray opens at any time with
+            ``xarray.open_datatree(store, engine="zarr")``, and from which ``resume`` goes on.
+        max_seconds: Seconds of sweeps after which the run ends as after Ctrl-C.
 
     Attributes:
         kernel: The sampler; after a run in this process it shows the last chain.
@@ -81,6 +88,7 @@ class MultiChainMCMC:
     Raises:
         TypeError: If the kernel is no ``FNBG``, or the client none of Dask.
         ValueError: Naming the argument, its value and what is allowed.
+        OSError: If there is something at the store's path, or no folder to put it into.
 
     Example:
         >>> import torch
@@ -106,6 +114,8 @@ class MultiChainMCMC:
         chain_method: str = "vectorized",
         thin: int | None = None,
         client: Client | None = None,
+        store: str | Path | None = None,
+        max_seconds: float | None = None,
     ) -> None:
         if not isinstance(kernel, FNBG):
             raise TypeError(
@@ -123,10 +133,14 @@ class MultiChainMCMC:
                     f"chain_method must be left out where a client is given: the chains run on its "
                     f"workers; got {chain_method!r}"
                 )
+        self._store = None if store is None else as_store(store)
+        if self._store is not None:
+            check_free(self._store)
+        self._max_seconds = checked_seconds(max_seconds)
         self.kernel = kernel
-        self.is_complete = False
         self._config = with_thin(kernel.config, thin)
-        self._asked = num_chains, num_samples
+        super().__init__(num_chains, num_samples, self._config.thin)
+        self._is_resumed = False
         self.warmup_steps = warmup_steps
         self._num_sweeps = warmup_steps + num_samples * self._config.thin
         self._initial_params = params_by_chain(initial_params, num_chains)
@@ -134,32 +148,74 @@ class MultiChainMCMC:
         self._chain_method, self._mp_context = chain_method, mp_context
         self._client = client
         self._disable_progbar = disable_progbar
-        # What run was called with last, and what the draws that are kept come from
+        # What run was called with last
         self._running = BoundModel(kernel.model)
-        self._args, self._kwargs = self._running.args, self._running.kwargs
-        self._samples: dict[str, Tensor] | None = None
-        self._kept: tuple[int, int] | None = None
-        self._diagnostics: list[Diagnostics] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_client": None}
 
-    @property
-    def num_chains(self) -> int:
-        """Number of chains: of those kept after a run, of those asked for before."""
-        return (self._kept or self._asked)[0]
+    @classmethod
+    def resume(
+        cls,
+        store: str | Path,
+        kernel: FNBG,
+        more_samples: int = 0,
+        *,
+        hook_fn: Callable[[FNBG, dict[str, Tensor], str, int], Any] | None = None,
+        mp_context: str | None = None,
+        disable_progbar: bool = False,
+        chain_method: str = "vectorized",
+        client: Client | None = None,
+        max_seconds: float | None = None,
+    ) -> MultiChainMCMC:
+        """Return a driver whose ``run`` goes on with the run in a store, from its last commit.
 
-    @property
-    def num_samples(self) -> int:
-        """Number of draws of each chain: of those kept after a run, of those asked for before."""
-        return (self._kept or self._asked)[1]
+        Stopped and gone on with equals never stopped, bit for bit: draws, statistics and all that
+        moves have learnt, in the warmup and after it. Sizes, thinning and start values are those of
+        the store; what is not in it, the model and its data, is given again, and compared.
+
+        Args:
+            store: The store.
+            kernel: The sampler, with the same model and arguments.
+            more_samples: Draws of each chain to make besides those that the run was asked for.
+            hook_fn: See the class, as for all that follow.
+            mp_context: How "processes" start.
+            disable_progbar: Whether to show no progress bar.
+            chain_method: Who runs the chains; it need not be who did so before.
+            client: A ``distributed.Client``.
+            max_seconds: Seconds of sweeps after which the run ends.
+
+        Raises:
+            FileNotFoundError: If there is no store.
+            ValueError: If it was changed, or is of another format.
+        """
+        path = as_store(store)
+        check_count("more_samples", more_samples, 0)
+        stored = StoredRun.open(path)
+        mcmc = cls(
+            kernel,
+            num_samples=stored.num_samples + int(more_samples),
+            warmup_steps=stored.warmup_steps,
+            num_chains=len(stored.saved),
+            hook_fn=hook_fn,
+            mp_context=mp_context,
+            disable_progbar=disable_progbar,
+            save_params=stored.names,
+            chain_method=chain_method,
+            thin=stored.thin,
+            client=client,
+            max_seconds=max_seconds,
+        )
+        mcmc._store, mcmc._is_resumed = path, True
+        return mcmc
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Sample.
 
-        Ctrl-C ends the run with the draws so far, if there are any: ``is_complete`` is False then,
-        and a warning says how many they are. After any other error the draws so far are there too.
-        Until a run has draws of its own, those of the run before stay.
+        Ctrl-C, SIGTERM and ``max_seconds`` end the run at the next sweep with the draws so far, if
+        there are any: ``is_complete`` is False then, and a warning says how many they are. After
+        any other error the draws so far are there too. Until a run has draws of its own, those of
+        the run before stay.
 
         Args:
             *args: The model's arguments.
@@ -170,38 +226,73 @@ class MultiChainMCMC:
             RuntimeError: If a worker process dies; on a cluster, if several die of the same sweeps.
         """
         args = tuple(arg.detach() if isinstance(arg, Tensor) else arg for arg in args)
-        seed = next_key(None, None).key.seed
-        keys = [ChainKey(seed, chain) for chain in range(self._asked[0])]
         self._running = BoundModel(self.kernel.model, args, kwargs)
+        stop = Stop(self._max_seconds)
         # As in Pyro's driver: no outer handlers, and no checks of values that are out of range
-        with poutine.block(), pyro.validation_enabled(False):
+        with poutine.block(), pyro.validation_enabled(False), ExitStack() as stack:
+            problem, chains, stored = self._start(stack)
             if self._chain_method == "processes":
-                # What does not fit is found here, before any worker is started
-                problem, chains = self._start(keys[:1])
-                self._run_in_processes(problem, keys)
+                self._run_in_processes(problem, chains, stored, stop)
             else:
-                problem, chains = self._start(keys)
-                self._run_here(problem, chains)
+                self._run_here(problem, chains, stored, stop)
 
-    def _start(self, keys: Sequence[ChainKey]) -> tuple[Problem, list[ChainState]]:
-        starts = self._initial_params[: len(keys)]
+    def _start(self, stack: ExitStack) -> tuple[Problem, list[ChainState], StoredRun | None]:
+        """Place the chains where they start, or where they were.
+
+        Also those of processes, which do so for themselves: what does not fit is found here, before
+        any worker starts.
+        """
+        starts: Sequence[Mapping[str, Tensor] | None] = self._initial_params
+        stored: StoredRun | None = None
+        if self._store is not None and self._is_resumed:
+            archive = Archive(self._store)
+            stack.enter_context(archive.claimed())
+            stored = StoredRun(archive, archive.saved())
+            keys, starts = stored.keys, stored.positions(self._running)
+        else:
+            seed = next_key(None, None).key.seed
+            keys = [ChainKey(seed, chain) for chain in range(self._asked[0])]
         problem, chains = start_chains(self._config, self.warmup_steps, self._running, starts, keys)
+        if stored is not None:
+            chains = stored.chains(problem)
         check_save_params(self._save_params, problem.sites.layout, False)
+        if self._store is not None and stored is None:
+            numbered = dict(enumerate(chains))
+            apart = self._chain_method == "processes"
+            writers = [{c: chain} for c, chain in numbered.items()] if apart else [numbered]
+            names, num_samples = self._save_params, self._asked[1]
+            stored = StoredRun.begin(self._store, problem, names, writers, num_samples)
+            stack.enter_context(stored.archive.claimed())
         self.kernel.show(Run(problem, chains[0]), DrawStatistics(problem.partition))
-        return problem, chains
+        return problem, chains, stored
 
     def _progress(self, problem: Problem) -> Progress:
         size = self._asked[0], self.warmup_steps, self._num_sweeps
         return Progress(*size, DrawStatistics(problem.partition), self._disable_progbar)
 
-    def _run_here(self, problem: Problem, chains: Sequence[ChainState]) -> None:
-        draws = Draws(problem.sites, self._save_params, *self._asked)
+    def _keeper(
+        self, problem: Problem, chains: Mapping[int, ChainState], stored: StoredRun | None
+    ) -> DrawKeeper:
+        """Return what keeps the draws that chains make in this process, and answers for all."""
+        if stored is None:
+            return Draws(problem.sites, self._save_params, *self._asked)
+        return stored.draws(problem, chains, self._asked[1])
+
+    def _run_here(
+        self,
+        problem: Problem,
+        chains: Sequence[ChainState],
+        stored: StoredRun | None,
+        stop: Stop,
+    ) -> None:
+        draws = self._keeper(problem, dict(enumerate(chains)), stored)
         suffixes = [f" [{number}]" if len(chains) > 1 else "" for number in range(len(chains))]
         collector = Collector(self.kernel, problem, chains, draws, self._hook_fn, suffixes)
         with (
-            self._keeping(draws, collector.report),
+            self._keeping(draws, self._running, stop, collector.chains, collector.report),
+            stop,
             self._progress(problem) as progress,
-            closing(self._pieces(problem, chains)) as pieces,
+            closing(self._pieces(problem, chains, stop)) as pieces,
         ):
             for piece in pieces:
                 collector.take(piece)
@@ -210,19 +301,19 @@ class MultiChainMCMC:
         self.kernel.show(Run(problem, collector.chains[-1]), collector.statistics[-1])
 
     def _pieces(
-        self, problem: Problem, chains: Sequence[ChainState]
+        self, problem: Problem, chains: Sequence[ChainState], stop: Stop
     ) -> Generator[Piece] | Generator[Stretch]:
         if self._client is not None:
-            return self._stretches(chains)
+            return self._stretches(chains, stop)
         if self._chain_method == "vectorized":
-            return run_chains(problem, chains, self._num_sweeps)
+            return run_chains(problem, chains, self._num_sweeps, stop)
         return (
             piece._replace(number=number)
             for number, chain in enumerate(chains)
-            for piece in run_chains(problem, [chain], self._num_sweeps)
+            for piece in run_chains(problem, [chain], self._num_sweeps, stop)
         )
 
-    def _stretches(self, chains: Sequence[ChainState]) -> Generator[Stretch]:
+    def _stretches(self, chains: Sequence[ChainState], stop: Stop) -> Generator[Stretch]:
         run = SharedRun(
             config=self._config,
             warmup_steps=self.warmup_steps,
@@ -235,10 +326,16 @@ class MultiChainMCMC:
             device=torch.get_default_device(),
             params=pyro.get_param_store().get_state(),
         )
-        return run_on_cluster(self._client, run, chains)
+        return run_on_cluster(self._client, run, chains, stop)
 
-    def _run_in_processes(self, problem: Problem, keys: Sequence[ChainKey]) -> None:
-        draws = Draws(problem.sites, self._save_params, *self._asked)
+    def _run_in_processes(
+        self,
+        problem: Problem,
+        chains: Sequence[ChainState],
+        stored: StoredRun | None,
+        stop: Stop,
+    ) -> None:
+        draws = self._keeper(problem, {}, stored)
         reports: dict[int, ChainReport] = {}
         errors: list[BaseException] = []
         task = Task(
@@ -249,17 +346,20 @@ class MultiChainMCMC:
             self._save_params,
             self._hook_fn,
             self._running,
+            self._store,
         )
         with (
-            self._keeping(draws, reports.__getitem__),
+            self._keeping(draws, self._running, stop, [], reports.__getitem__),
+            stop,
             self._progress(problem) as progress,
             closing(
                 run_in_processes(
                     task,
-                    keys,
+                    [chain.key for chain in chains],
                     self._initial_params,
                     problem.partition.num_blocks,
                     self._mp_context,
+                    stop,
                     progress.show,
                 )
             ) as all_done,
@@ -270,83 +370,3 @@ class MultiChainMCMC:
                 errors += [] if done.error is None else [done.error]
             if errors:
                 raise errors[0]
-
-    @contextmanager
-    def _keeping(self, draws: Draws, report: Callable[[int], ChainReport]) -> Generator[None]:
-        """Keep the draws, also of a run that is stopped; Ctrl-C ends here if there are any."""
-        stopped = None
-        try:
-            yield
-        except KeyboardInterrupt:
-            if not any(draws.counts):
-                raise
-            stopped = "by Ctrl-C"
-        except BaseException:
-            self._keep(draws, report, "by an error")
-            raise
-        self._keep(draws, report, stopped)
-
-    def _keep(
-        self, draws: Draws, report: Callable[[int], ChainReport], stopped: str | None
-    ) -> None:
-        chains, num_draws = kept_chains(draws.counts)
-        if num_draws == 0:
-            return
-        with undisturbed():
-            reports = [report(chain) for chain in chains]
-            self._diagnostics = [Diagnostics(one.first_draws(num_draws)) for one in reports]
-            self._samples = draws.hand_over(chains, num_draws)
-            self._kept, self.is_complete = (len(chains), num_draws), stopped is None
-            self._args, self._kwargs = self._running.args, self._running.kwargs
-        warn_of_blocks(reports)
-        if stopped is not None:
-            warnings.warn(
-                f"the run was stopped {stopped}: kept are {num_draws} of {self._asked[1]} draws of "
-                f"{len(chains)} of {self._asked[0]} chains ({chains})",
-                UserWarning,
-                stacklevel=6,
-            )
-
-    def get_samples(
-        self, num_samples: int | None = None, group_by_chain: bool = False
-    ) -> dict[str, Tensor]:
-        """Return the constrained draws, ``(chains x draws, *site shape)`` by site.
-
-        Args:
-            num_samples: Number of draws to pick at random, with replacement; all if left out.
-            group_by_chain: Whether to keep a dimension for chains, ``(chains, draws, ...)``.
-        """
-        return pick_draws(self._drawn(), num_samples, group_by_chain)
-
-    def diagnostics(self) -> dict[str, Any]:
-        """Report ``n_eff`` and ``r_hat`` of every site, by ArviZ, and each chain's own report.
-
-        The estimators see some parameters at a time, so memory does not grow with their number.
-        What ``FNBG.diagnostics`` reports is there by chain: ``"chain 0"`` and so on.
-        """
-        found: dict[str, Any] = {n: site_estimates(v) for n, v in self._drawn().items()}
-        for entry in self._diagnostics[0]:
-            # A site may have the name of an entry
-            found[entry] = found.get(entry, {}) | {
-                f"chain {number}": report[entry] for number, report in enumerate(self._diagnostics)
-            }
-        return found
-
-    def summary(self, prob: float = 0.9) -> None:
-        """Print what the chains target, and ArviZ's summary of every parameter.
-
-        Args:
-            prob: Probability of the intervals.
-        """
-        prob = as_probability("prob", prob)
-        samples = self._drawn()
-        chains, num_draws = self._kept or self._asked
-        print(f"target: {self._diagnostics[0]['target']}")
-        print(f"{chains} chains of {num_draws} draws, sweeps a draw: {self._config.thin}", end="")
-        print("" if self.is_complete else f"; incomplete: {self._asked[1]} were asked for")
-        print(summary_table(samples, prob).to_string())
-
-    def _drawn(self) -> dict[str, Tensor]:
-        if self._samples is None:
-            raise RuntimeError("there are no draws yet: call run(...) first")
-        return self._samples

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_fnbg.chains.keeping import DrawKeeper
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.chains.running import run_chains, start_chains
 from pyro_fnbg.chains.setup import Run
@@ -26,8 +28,10 @@ from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.pickling import check_picklable, sendable_error
 from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.draws import Draws
+from pyro_fnbg.drivers.interrupts import SAME_PRESS
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.stores.runs import StoredRun
 
 __all__ = ["START_METHODS", "ChainDone", "Task", "run_in_processes"]
 
@@ -35,8 +39,6 @@ START_METHODS = tuple(multiprocessing.get_all_start_methods())
 
 # Seconds between two looks at how far the workers are
 PATIENCE = 0.1
-# Seconds in which another Ctrl-C is taken for the same one, and does not lose the draws
-SAME_PRESS = 1.0
 
 
 class Task(NamedTuple):
@@ -50,6 +52,7 @@ class Task(NamedTuple):
         save_params: Sites whose draws are kept; None for all.
         hook_fn: The user's hook.
         bound: The model and what it is called with.
+        store: Where draws go that are not sent back; None if all are.
     """
 
     kernel: FNBG
@@ -59,6 +62,7 @@ class Task(NamedTuple):
     save_params: Sequence[str] | None
     hook_fn: Callable[..., Any] | None
     bound: BoundModel
+    store: Path | None
 
 
 class ChainDone(NamedTuple):
@@ -102,9 +106,10 @@ def run_in_processes(
     initial_params: Sequence[Mapping[str, Tensor] | None],
     num_blocks: int,
     mp_context: str | None,
+    stops: Callable[[], bool],
     show: Callable[[int, int, Sequence[float]], None],
 ) -> Generator[ChainDone]:
-    """Run each chain in a worker, as many at a time as there are cores.
+    """Run each chain in a worker, as many at a time as there are cores, unless it ``stops``.
 
     On Ctrl-C the workers stop and return their draws so far before it goes on to the caller;
     another one, a second later or more, does not wait for them.
@@ -128,6 +133,7 @@ def run_in_processes(
         interrupt: KeyboardInterrupt | None = None
         deadline = 0.0
         while pending:
+            shared.stop.value |= stops()
             try:
                 done, pending = wait(pending, PATIENCE, FIRST_COMPLETED)
                 table = np.frombuffer(shared.progress).reshape(len(keys), row)
@@ -140,7 +146,8 @@ def run_in_processes(
                         shared.stop.value = 1
                     yield chain_done
             except KeyboardInterrupt as error:
-                if interrupt is not None and time.monotonic() > deadline:
+                is_second = interrupt is not None and time.monotonic() > deadline
+                if is_second or stops():
                     raise
                 interrupt, shared.stop.value = error, 1
                 deadline = time.monotonic() + SAME_PRESS
@@ -169,6 +176,10 @@ def _begin(task: Task, shared: _Shared, dtype: torch.dtype, device: torch.device
     torch.set_default_device(device)
 
 
+def _is_stopped() -> bool:
+    return bool(_shared.stop.value)
+
+
 def _run_chain(
     chain: int, key: ChainKey, initial_params: Mapping[str, Tensor] | None, suffix: str
 ) -> ChainDone:
@@ -186,24 +197,30 @@ def _run_chain(
             return ChainDone(
                 chain, {}, 0, None, sendable_error(raised, f"the worker of chain {chain}")
             )
-        draws = Draws(problem.sites, task.save_params, 1, task.num_draws)
+        draws: DrawKeeper
+        if task.store is None:
+            draws = Draws(problem.sites, task.save_params, 1, task.num_draws)
+        else:
+            stored = StoredRun.open(task.store)
+            chains = [stored.chains(problem)[chain]]
+            draws = stored.draws(problem, {chain: chains[0]}, task.num_draws)
         collector = Collector(task.kernel, problem, chains, draws, task.hook_fn, [suffix])
         task.kernel.show(Run(problem, chains[0]), collector.statistics[0])
         num_sweeps = task.warmup_steps + task.num_draws * task.config.thin
         try:
-            with closing(run_chains(problem, chains, num_sweeps)) as pieces:
+            with closing(run_chains(problem, chains, num_sweeps, _is_stopped)) as pieces:
                 for piece in pieces:
                     collector.take(piece)
                     now = piece.after
                     numbers = [now.sweeps, *problem.phase(now).rates.tolist()]
                     row = len(numbers)
                     _shared.progress[chain * row : (chain + 1) * row] = numbers
-                    if _shared.stop.value:
-                        break
+            draws.close(collector.chains)
         except BaseException as raised:
             # Whatever it is, the draws so far are returned with it
             error = sendable_error(raised, f"the worker of chain {chain}")
-        count = draws.counts[0]
+        count = problem.num_draws(collector.chains[0])
         report = collector.report(0) if count else None
-    values = {name: value.cpu().numpy() for name, value in draws.of_chain(0).items()}
+    in_memory = draws.of_chain(0) if isinstance(draws, Draws) else {}
+    values = {name: value.cpu().numpy() for name, value in in_memory.items()}
     return ChainDone(chain, values, count, report, error)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +19,12 @@ from pyro_fnbg.core.checks import check_flag, shown
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import DataPlate, seeded
+from pyro_fnbg.results.attributes import (
+    BATCH_NOISE,
+    measured_attributes,
+    origin,
+    run_attributes,
+)
 from pyro_fnbg.results.datasets import check_known, dataset
 from pyro_fnbg.results.estimates import has_arviz_1, import_arviz
 from pyro_fnbg.results.pointwise import (
@@ -36,11 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["assemble", "to_arviz", "to_groups"]
 
-# The noise of minibatch decisions by its names in ArviZ
-BATCH_NOISE = {
-    "standard deviation of the log ratio across batches": "log_ratio_sd_across_batches",
-    "share of decisions that another batch would reverse": "share_reversed_by_another_batch",
-}
 SAMPLE_DIMS = ("chain", "draw")
 
 
@@ -186,15 +185,15 @@ def to_groups(
     # ArviZ draws bars of whole numbers and curves of others: it compares what is of one type
     are_whole = {name: found.dtype for name, found in responses.items() if found.dtype.kind == "i"}
     data |= {name: data[name].astype(dtype) for name, dtype in are_whole.items() if name in data}
-    origin = _origin()
-    attributes = _run_attributes(mcmc, reports) | origin
+    made = origin()
+    attributes = _run_attributes(mcmc, reports) | made
     groups = {
         "posterior": dataset(values, SAMPLE_DIMS, dims, coords).assign_attrs(attributes),
-        "sample_stats": _sample_stats(reports, coords).assign_attrs(origin),
-        "chain_stats": _chain_stats(reports, coords).assign_attrs(origin),
-        "observed_data": dataset(data, (), dims, coords).assign_attrs(origin),
-        "log_likelihood": dataset(likelihoods, SAMPLE_DIMS, row_dims, coords).assign_attrs(origin),
-        "posterior_predictive": dataset(responses, SAMPLE_DIMS, dims, coords).assign_attrs(origin),
+        "sample_stats": _sample_stats(reports, coords).assign_attrs(made),
+        "chain_stats": _chain_stats(reports, coords).assign_attrs(made),
+        "observed_data": dataset(data, (), dims, coords).assign_attrs(made),
+        "log_likelihood": dataset(likelihoods, SAMPLE_DIMS, row_dims, coords).assign_attrs(made),
+        "posterior_predictive": dataset(responses, SAMPLE_DIMS, dims, coords).assign_attrs(made),
     }
     check_known("coords", coords, {dim for group in groups.values() for dim in group.dims})
     return groups
@@ -264,47 +263,11 @@ def _variable(name: str) -> str:
 
 
 def _run_attributes(mcmc: Any, reports: list[ChainReport]) -> dict[str, Any]:
-    """Say what the chains target, in values that every file format can hold."""
-    first = reports[0]
-    noise = {
-        BATCH_NOISE[name]: float(
-            np.mean([float(torch.from_numpy(one.batch_noise[name]).nanmean()) for one in reports])
-        )
-        for name in first.batch_noise
-    }
-    is_stuck = np.any([one.is_stuck for one in reports], axis=0)
-    blocks = [block for block, found in zip(first.blocks, is_stuck, strict=True) if found]
-    stuck = {"stuck_blocks": ", ".join(blocks)} if blocks else {}
-    return {
-        "target": first.plan.target,
-        "batch_size": first.plan.batch_size,
-        "num_rows": first.plan.num_rows,
-        "likelihood_factor": first.plan.factor,
-        "nominal_likelihood_temperature": first.plan.temperature,
-        **noise,
-        **stuck,
-        "warmup_steps": first.warmup_steps,
-        "thin": first.thin,
-        "is_complete": int(getattr(mcmc, "is_complete", True)),
-        # As text, since it may exceed a file's integers. There are several where a hook drew random
-        # numbers between chains.
-        "seed": ", ".join(dict.fromkeys(str(one.key.seed) for one in reports)),
-        "random_streams": ", ".join(str(one.key.chain) for one in reports),
-    }
-
-
-def _origin() -> dict[str, str]:
-    """Say when and with what the groups were made, under ArviZ's names."""
-    own = version("pyro-fnbg")
-    return {
-        "created_at": datetime.now(UTC).isoformat(),
-        "creation_library": "pyro_fnbg",
-        "creation_library_version": own,
-        "inference_library": "pyro_fnbg",
-        "inference_library_version": own,
-        "pyro_version": str(pyro.__version__),
-        "torch_version": str(torch.__version__),
-    }
+    """Say what the chains target, and what they found on the way."""
+    first, keys = reports[0], [one.key for one in reports]
+    is_complete = bool(getattr(mcmc, "is_complete", True))
+    told = run_attributes(first.plan, first.warmup_steps, first.thin, keys, is_complete)
+    return told | measured_attributes(reports)
 
 
 def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, Tensor]:

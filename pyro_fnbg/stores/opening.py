@@ -1,0 +1,73 @@
+"""Stores as ArviZ wants them, read as far as they are looked at."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from pyro_fnbg.chains.keeping import kept_chains
+from pyro_fnbg.results.export import SAMPLE_DIMS, assemble
+from pyro_fnbg.stores.archive import POSTERIOR, SAMPLE_STATS, Archive, as_store
+
+__all__ = ["open_store"]
+
+
+def open_store(store: str | os.PathLike[str]) -> Any:
+    """Open the draws of a store, of a run that goes on, has ended or was killed.
+
+    Numbers are read when they are looked at. ``posterior`` and ``sample_stats`` are as in
+    ``to_arviz``, with the same attributes, cut to the draws that every chain has; where chains were
+    stopped one after the other, those are left out that would leave fewer draws in all. Draws that
+    only a checkpoint has yet, since they fill no chunk of the arrays, are there too.
+
+    Args:
+        store: The path that ``MultiChainMCMC(..., store=)`` was given.
+
+    Returns:
+        An ``arviz.InferenceData`` with ArviZ 0.x, an ``xarray.DataTree`` with ArviZ 1.x.
+
+    Raises:
+        FileNotFoundError: If there is no store.
+        ValueError: If it was changed, or is of another format.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+        >>> model = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     mcmc = MultiChainMCMC(
+        ...         FNBG(model), 8, num_chains=2, store=f"{folder}/run.zarr", disable_progbar=True
+        ...     )
+        ...     mcmc.run(torch.randn(20, 2), torch.arange(20) % 2)
+        ...     dict(open_store(f"{folder}/run.zarr")["posterior"]["layer1.bias"].sizes)
+        {'chain': 2, 'draw': 8, 'layer1.bias_dim_0': 3}
+    """
+    import xarray as xr
+
+    from pyro_fnbg.stores.lazily import StoredArray, TailedDraws
+
+    archive = Archive(as_store(store), is_read_only=True)
+    saved = archive.saved()
+    thin = int(archive.constants["identity"]["thin"])
+    counts = [one.state.draw_tally.sweeps // thin for one in saved.values()]
+    numbers, num_draws = kept_chains(counts)
+    labels = {"chain": numbers, "layer": archive.constants["layers"]}
+    groups = {}
+    for group in (POSTERIOR, SAMPLE_STATS):
+        variables = {}
+        for key, variable in archive.variables.items():
+            if variable.group == group:
+                draws = [
+                    TailedDraws(archive.array(key), number, counts[number], saved[number].tail[key])
+                    for number in numbers
+                ]
+                values = StoredArray(draws, num_draws)
+                dims = (*SAMPLE_DIMS, *variable.dims)
+                variables[variable.name] = xr.Variable(dims, values.lazily())
+        sizes = {str(dim): size for one in variables.values() for dim, size in one.sizes.items()}
+        coords = {dim: labels.get(dim, np.arange(size)) for dim, size in sizes.items()}
+        groups[group] = xr.Dataset(variables, coords)
+    groups[POSTERIOR].attrs = archive.attributes
+    return assemble(groups)

@@ -1,0 +1,197 @@
+"""A run whose draws go to a store: how it begins, and how it goes on from where it was."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pyro_fnbg.chains.statistics import DrawStatistics
+from pyro_fnbg.core.layout import Layout, Site
+from pyro_fnbg.core.noise import ChainKey
+from pyro_fnbg.core.state import ChainState
+from pyro_fnbg.engines.base import Problem
+from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.model.sites import inspect_model, seeded
+from pyro_fnbg.results.attributes import origin, run_attributes
+from pyro_fnbg.stores.archive import POSTERIOR, Archive
+from pyro_fnbg.stores.checkpoint import DamagedStore, Saved, restored
+from pyro_fnbg.stores.draws import StoredDraws, variables_of
+from pyro_fnbg.stores.identity import (
+    differences,
+    identity_of,
+    is_log_density,
+    is_of_site,
+    site_words,
+)
+
+__all__ = ["StoredRun"]
+
+
+class StoredRun(NamedTuple):
+    """Hold a run that is in a store.
+
+    Attributes:
+        archive: Its arrays.
+        saved: Its chains, by number.
+    """
+
+    archive: Archive
+    saved: Mapping[int, Saved]
+
+    @classmethod
+    def begin(
+        cls,
+        path: Path,
+        problem: Problem,
+        names: Sequence[str] | None,
+        writers: Sequence[Mapping[int, ChainState]],
+        num_samples: int,
+    ) -> Self:
+        """Make a store for the draws of chains that start.
+
+        Args:
+            path: Its folder.
+            problem: What the chains share.
+            names: Sites whose draws are kept; None for all.
+            writers: The chains by number, of each of those who will write.
+            num_samples: Draws of each chain that are asked for.
+
+        Raises:
+            FileExistsError: If there is something at the path.
+        """
+        variables = variables_of(problem, names)
+        nothing = {one.key: np.empty((0, *one.shape), one.dtype) for one in variables}
+        saved = [
+            {number: Saved(chain, math.nan, nothing) for number, chain in chains.items()}
+            for chains in writers
+        ]
+        constants = {
+            "identity": identity_of(problem),
+            "layers": DrawStatistics(problem.partition).layers,
+            "sites": [[site.name, list(site.shape)] for site in problem.sites.layout.sites],
+        }
+        keys = [chain.key for chains in writers for chain in chains.values()]
+        attributes = _attributes(problem, keys, num_samples, False)
+        archive = Archive.create(path, variables, saved, constants, attributes)
+        return cls(archive, {number: one for chains in saved for number, one in chains.items()})
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read a store.
+
+        Raises:
+            FileNotFoundError: If there is none.
+            DamagedStore: If it is of another format, or was changed.
+        """
+        archive = Archive(path)
+        return cls(archive, archive.saved())
+
+    @property
+    def keys(self) -> list[ChainKey]:
+        """The chains' random streams."""
+        return [one.state.key for one in self.saved.values()]
+
+    @property
+    def warmup_steps(self) -> int:
+        """Sweeps of warmup of each chain."""
+        return int(self.archive.constants["identity"]["warmup_steps"])
+
+    @property
+    def thin(self) -> int:
+        """Sweeps a draw."""
+        return int(self.archive.constants["identity"]["thin"])
+
+    @property
+    def num_samples(self) -> int:
+        """Draws of each chain that the run was asked for."""
+        return int(self.archive.attributes["num_samples"])
+
+    @property
+    def names(self) -> list[str]:
+        """Sites whose draws are kept."""
+        return [one.name for one in self.archive.variables.values() if one.group == POSTERIOR]
+
+    def positions(self, bound: BoundModel) -> list[dict[str, Tensor]]:
+        """Return where the chains are, by site, once it is sure that the model has these sites.
+
+        Raises:
+            ValueError: If it has others; names them.
+        """
+        with seeded(0), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # set-up gives the same warnings
+            found = site_words(inspect_model(bound))
+        identity = self.archive.constants["identity"]
+        stored = {name: words for name, words in identity.items() if is_of_site(name)}
+        _refuse(differences(stored, found))
+        sites = tuple(Site(name, tuple(shape)) for name, shape in self.archive.constants["sites"])
+        layout = Layout(sites)
+        return [
+            {name: value.clone() for name, value in layout.unflatten(one.state.position).items()}
+            for one in self.saved.values()
+        ]
+
+    def chains(self, problem: Problem) -> list[ChainState]:
+        """Return the chains where they were, once model, data, blocks and moves are the same.
+
+        Raises:
+            ValueError: If they are not; names what differs.
+            DamagedStore: If a checkpoint does not fit its store.
+        """
+        _refuse(differences(self.archive.constants["identity"], identity_of(problem)))
+        return [self._restored(problem, number) for number in self.saved]
+
+    def draws(
+        self, problem: Problem, chains: Mapping[int, ChainState], num_samples: int
+    ) -> StoredDraws:
+        """Return what takes the next draws of some chains.
+
+        Args:
+            problem: What the chains share.
+            chains: Where they are, by number.
+            num_samples: Draws of each chain that the run is asked for.
+        """
+
+        def attributes(is_complete: bool) -> dict[str, Any]:
+            return _attributes(problem, self.keys, num_samples, is_complete)
+
+        tails = {number: self.saved[number].tail for number in chains}
+        return StoredDraws(self.archive, problem, chains, tails, attributes)
+
+    def _restored(self, problem: Problem, number: int) -> ChainState:
+        """Return a chain in the form that engines work with, once it fits store and model."""
+        state, log_density, _ = self.saved[number]
+        adaptation = restored(state.adaptation, problem.moves.start())
+        if adaptation is None or len(state.position) != problem.partition.num_params:
+            raise DamagedStore(f"the checkpoint of chain {number} does not fit the run's model")
+        device = problem.sites.layout.sites[0].device
+        chain = replace(state, position=state.position.to(device), adaptation=adaptation)
+        if not is_log_density(problem, chain, log_density):
+            _refuse(
+                [f"the log density where chain {number} is was {log_density:.6g}, on its batch"]
+            )
+        return chain
+
+
+def _refuse(found: Sequence[str]) -> None:
+    """Say what differs from the run in a store, if anything does."""
+    if found:
+        raise ValueError(
+            "a run goes on with the model, the data and the options that it began with, but "
+            + "; ".join(found)
+        )
+
+
+def _attributes(
+    problem: Problem, keys: Sequence[ChainKey], num_samples: int, is_complete: bool
+) -> dict[str, Any]:
+    """Say what the chains target, and how many draws they are asked for."""
+    told = run_attributes(problem.plan, problem.warmup_steps, problem.thin, keys, is_complete)
+    return told | origin() | {"num_samples": num_samples, "complete": is_complete}

@@ -1,0 +1,320 @@
+"""A run that was stopped and goes on equals one that was never stopped, bit for bit."""
+
+import json
+import shutil
+import signal
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+import xarray as xr
+
+from pyro_fnbg import (
+    FNBG,
+    BayesianMLP,
+    Block,
+    MultiChainMCMC,
+    Partition,
+    ScalePrior,
+    open_store,
+    to_arviz,
+)
+from pyro_fnbg.stores import archive, writer
+from support.drivers import by_chain, drive, same
+from support.engines import WITH_COMPILED
+
+X = torch.randn(30, 2, generator=torch.Generator().manual_seed(1))
+Y = (X[:, 0] > 0).long()
+NET = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+# A variance that is drawn from its conditional beside walks, and positive numbers
+HIERARCHY = BayesianMLP(
+    [2, 3, 1],
+    likelihood="normal",
+    observation_scale=dist.Gamma(2.0, 2.0),
+    prior_scale=ScalePrior(dist.InverseGamma(2.0, 1.0), of="variance"),
+)
+SIZES = {"draws": 40, "warmup": 12, "num_chains": 3}
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """A chunk of seven draws of the network, and a commit after every piece."""
+    monkeypatch.setattr(archive, "CHUNK_BYTES", 7 * 4 * 13)
+    monkeypatch.setattr(writer, "SECONDS", 0.0)
+
+
+class Stopped(Exception):
+    """What stops a run in these tests."""
+
+
+def stop_after(sweeps):
+    """Make a hook that stops a run after so many steps of all chains."""
+    left = iter(range(sweeps))
+
+    def hook(*_):
+        if next(left, None) is None:
+            raise Stopped
+
+    return hook
+
+
+def stopped(path, kernel, *data, sweeps, **options):
+    with pytest.raises(Stopped):
+        drive(kernel, *data, store=path, hook_fn=stop_after(sweeps), **SIZES | options)
+
+
+def go_on(path, kernel, *data, **options):
+    mcmc = MultiChainMCMC.resume(path, kernel, disable_progbar=True, **options)
+    mcmc.run(*data)
+    return mcmc
+
+
+def assert_same_runs(found, expected):
+    assert found.is_complete
+    assert same(by_chain(found), by_chain(expected))
+    for own, other in zip(found._diagnostics, expected._diagnostics, strict=True):
+        for name, values in other.report.statistics.items():
+            assert np.array_equal(own.report.statistics[name], values, equal_nan=True)
+        assert own["acceptance rate by block"] == other["acceptance rate by block"]
+        assert own["proposal scale by block"] == other["proposal scale by block"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("sweeps", [0, 7, 36, 75], ids=lambda sweeps: f"after {sweeps}")
+@pytest.mark.parametrize("engine", WITH_COMPILED)
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(engine, sweeps, tmp_path):
+    """In the warmup, between its end and the first draw, and after it."""
+    path = tmp_path / "run"
+    expected = drive(FNBG(NET, engine=engine, batch_size=7), X, Y, hook_fn=lambda *_: 0, **SIZES)
+    stopped(path, FNBG(NET, engine=engine, batch_size=7), X, Y, sweeps=sweeps)
+    pyro.set_rng_seed(77)
+    found = go_on(path, FNBG(NET, engine=engine, batch_size=7), X, Y, hook_fn=lambda *_: 0)
+    assert_same_runs(found, expected)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("method", ["vectorized", "sequential", "processes"])
+@pytest.mark.parametrize("before", ["vectorized", "processes"])
+def test_others_may_go_on_with_it(before, method, tmp_path):
+    """Draws, variances that are drawn, positive numbers and statistics, whoever runs the chains."""
+    data = X, X[:, :1]
+    expected = drive(FNBG(HIERARCHY), *data, **SIZES)
+    options = {"max_seconds": 1e-9, "chain_method": before}
+    with pytest.warns(UserWarning, match="the run was stopped after max_seconds=1e-09"):
+        drive(FNBG(HIERARCHY), *data, store=tmp_path / "run", **SIZES, **options)
+    found = go_on(tmp_path / "run", FNBG(HIERARCHY), *data, chain_method=method)
+    assert same(by_chain(found), by_chain(expected))
+    report, other = found._diagnostics[2].report, expected._diagnostics[2].report
+    for name, values in other.statistics.items():
+        assert np.array_equal(report.statistics[name], values)
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_run_can_be_stopped_again_and_again(tmp_path):
+    expected = drive(FNBG(NET, batch_size=7), X, Y, **SIZES)
+    stopped(tmp_path / "run", FNBG(NET, batch_size=7), X, Y, sweeps=10)
+    for _ in range(4):
+        with pytest.raises(Stopped):
+            go_on(tmp_path / "run", FNBG(NET, batch_size=7), X, Y, hook_fn=stop_after(25))
+    assert_same_runs(go_on(tmp_path / "run", FNBG(NET, batch_size=7), X, Y), expected)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("draws", [35, 38])
+def test_a_finished_run_is_extended(draws, tmp_path):
+    """Where its last chunk is full, and where it is not."""
+    expected = drive(FNBG(NET, batch_size=7, thin=2), X, Y, **SIZES | {"draws": draws + 9})
+    kernel = FNBG(NET, batch_size=7)
+    drive(kernel, X, Y, store=tmp_path / "run", thin=2, **SIZES | {"draws": draws})
+    found = go_on(tmp_path / "run", FNBG(NET, batch_size=7), X, Y, more_samples=9)
+    assert found.num_samples == draws + 9
+    assert_same_runs(found, expected)
+    again = go_on(tmp_path / "run", FNBG(NET, batch_size=7), X, Y)
+    assert_same_runs(again, expected)
+
+
+def test_a_store_says_and_holds_what_to_arviz_does(tmp_path):
+    mcmc = drive(FNBG(NET, batch_size=7), X, Y, store=tmp_path / "run", **SIZES)
+    expected = to_arviz(mcmc)
+    found = open_store(tmp_path / "run")
+    tree = xr.open_datatree(tmp_path / "run", engine="zarr")
+    for group in ("posterior", "sample_stats"):
+        assert dict(found[group].sizes) == dict(expected[group].sizes)
+        for name, values in expected[group].variables.items():
+            assert np.array_equal(found[group][name], values)
+            assert found[group][name].dims == values.dims
+            assert name not in tree[group] or np.array_equal(tree[group][name], values)
+    for attributes in (found["posterior"].attrs, tree["posterior"].attrs):
+        for name, value in expected["posterior"].attrs.items():
+            assert attributes[name] == value or name == "created_at"
+        assert attributes["complete"]
+        assert attributes["complete_draws"] == [40, 40, 40]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_draws_of_a_run_that_was_killed_are_all_there(tmp_path, monkeypatch):
+    """As after kill -9: nothing is closed, and the last draws are in the checkpoint alone."""
+    monkeypatch.setattr(writer.StoreWriter, "close", lambda *_: None)
+    seen = []
+
+    def hook(kernel, params, stage, i):
+        seen.append(stage)
+        if (stage, i) == ("Sample [2]", 25):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        drive(FNBG(NET, engine="trace"), X, Y, store=tmp_path / "run", hook_fn=hook, **SIZES)
+    tree = xr.open_datatree(tmp_path / "run", engine="zarr")["posterior"]
+    counts = tree.attrs["complete_draws"]
+    assert not tree.attrs["complete"]
+    assert all(count and count % 7 == 0 for count in counts)
+    assert tree.sizes["draw"] == max(counts)
+    found = open_store(tmp_path / "run")["posterior"]
+    kept, num_draws = found["chain"].values.tolist(), found.sizes["draw"]
+    assert num_draws % 7 > 0
+    expected = drive(FNBG(NET, engine="trace"), X, Y, **SIZES)
+    for name, values in by_chain(expected).items():
+        assert np.array_equal(found[name], values[kept, :num_draws])
+        for chain, count in enumerate(counts):
+            assert np.array_equal(tree[name][chain, :count], values[chain, :count])
+    weights = found["layer1.weight"]
+    assert np.array_equal(weights[1, 19:23, 2], weights.values[1, 19:23, 2])
+    assert np.array_equal(weights[:, [22, 3], 1:, 0], weights.values[:, [22, 3]][:, :, 1:, 0])
+
+
+def test_sigterm_ends_a_run_with_its_draws(tmp_path):
+    def hook(kernel, params, stage, i):
+        if (stage, i) == ("Sample [1]", 3):
+            signal.raise_signal(signal.SIGTERM)
+
+    kernel, options = FNBG(NET, engine="trace"), {"hook_fn": hook, **SIZES}
+    with pytest.warns(UserWarning, match="the run was stopped by SIGTERM: kept are"):
+        mcmc = drive(kernel, X, Y, store=tmp_path / "run", **options)
+    assert not mcmc.is_complete
+    assert not open_store(tmp_path / "run")["posterior"].attrs["complete"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    found = go_on(tmp_path / "run", FNBG(NET, engine="trace"), X, Y)
+    assert_same_runs(found, drive(FNBG(NET, engine="trace"), X, Y, **SIZES))
+
+
+def plain(y, scale=1.0):
+    mean = pyro.sample("mean", dist.Normal(0.0, 10.0 * scale))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+
+def plain_but_wide(y, scale=1.0):
+    plain(y, scale=2.0)
+
+
+def other_site(y, scale=1.0):
+    pyro.sample("other", dist.Normal(0.0, 1.0))
+    plain(y)
+
+
+def apart(layout):
+    return Partition((Block("by another name", (0,)),), layout.num_params)
+
+
+OTHERS = {
+    "data": (FNBG(plain), (torch.full((10,), 2.0),), "argument 0 of run was Tensor of shape"),
+    "rows": (FNBG(plain), (torch.full((9,), 3.0),), "argument 0 of run was Tensor of shape"),
+    "a further argument": (FNBG(plain), (torch.full((10,), 3.0), 1.5), "argument 1 of run was not"),
+    "prior": (
+        FNBG(plain_but_wide),
+        (torch.full((10,), 3.0),),
+        "the log density where chain 0 is was",
+    ),
+    "sites": (FNBG(other_site), (torch.full((10,), 3.0),), "latent site 'other' was not there"),
+    "blocks": (FNBG(plain, blocks=apart), (torch.full((10,), 3.0),), "blocks was 1 with contents"),
+    "moves": (FNBG(plain, moves="pcn"), (torch.full((10,), 3.0),), "moves was walk of 1 blocks"),
+    "engine": (FNBG(plain, engine="trace"), (torch.full((10,), 3.0),), "engine was captured"),
+    "target": (FNBG(plain, likelihood_scale=0.5), (torch.full((10,), 3.0),), "target was exact"),
+    "tuning": (FNBG(plain, adapt=False), (torch.full((10,), 3.0),), "sweeps that tune was 20"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_run_is_refused_with_what_differs(what, tmp_path):
+    kernel, data, words = OTHERS[what]
+    drive(FNBG(plain), torch.full((10,), 3.0), warmup=20, store=tmp_path / "run")
+    files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=f"a run goes on with the model, .* but .*{words}"):
+        go_on(tmp_path / "run", kernel, *data, more_samples=5)
+    assert files == {path: path.read_bytes() for path in files}
+
+
+def test_a_path_that_is_taken_is_refused_and_stays(tmp_path):
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(FileExistsError, match="store must be a path where there is nothing yet"):
+        MultiChainMCMC(FNBG(NET), 5, store=tmp_path / "run")
+    assert (tmp_path / "run").read_text() == "mine"
+    with pytest.raises(FileNotFoundError, match="store must be a path in a folder that is there"):
+        MultiChainMCMC(FNBG(NET), 5, store=tmp_path / "no" / "run")
+    with pytest.raises(TypeError, match="store must be a path, got 3"):
+        MultiChainMCMC(FNBG(NET), 5, store=3)
+    with pytest.raises(FileNotFoundError, match="store must be a folder that"):
+        MultiChainMCMC.resume(tmp_path / "nothing", FNBG(NET))
+    with pytest.raises(ValueError, match="more_samples must be a whole number, 0 or more"):
+        MultiChainMCMC.resume(tmp_path / "nothing", FNBG(NET), -1)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, "1", True, float("nan")])
+def test_a_time_that_is_none_is_refused(seconds):
+    with pytest.raises(ValueError, match="max_seconds must be a positive number of seconds"):
+        MultiChainMCMC(FNBG(NET), 5, max_seconds=seconds)
+
+
+def test_two_runs_on_one_store_are_refused(tmp_path):
+    def hook(kernel, params, stage, i):
+        if (stage, i) == ("Sample", 3):
+            go_on(tmp_path / "run", FNBG(NET), X, Y)
+
+    with pytest.raises(RuntimeError, match="store must be of no other run that goes on"):
+        drive(FNBG(NET), X, Y, store=tmp_path / "run", hook_fn=hook)
+    assert go_on(tmp_path / "run", FNBG(NET), X, Y).is_complete
+
+
+def damage(path, what):
+    checkpoint = path / "checkpoint.npz"
+    if what == "cut short":
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-50])
+    elif what == "edited":
+        text = bytearray(checkpoint.read_bytes())
+        text[len(text) // 2] ^= 1
+        checkpoint.write_bytes(text)
+    elif what == "missing":
+        checkpoint.unlink()
+    elif what == "of another store":
+        drive(FNBG(NET), X, Y, store=path.with_name("other"))
+        shutil.copy(path.with_name("other") / "checkpoint.npz", checkpoint)
+    elif what == "another format":
+        root = json.loads((path / "zarr.json").read_text())
+        root["attributes"]["format"] = 0
+        (path / "zarr.json").write_text(json.dumps(root))
+    elif what == "no store any more":
+        (path / "zarr.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("cut short", "checkpoint.npz must be a whole checkpoint"),
+        ("edited", "checkpoint.npz must be a whole checkpoint"),
+        ("missing", "no checkpoint of the chains"),
+        ("of another store", "checkpoint.npz must be of the run"),
+        ("another format", "store must have the format 1, which this version reads, got 0"),
+        ("no store any more", "zarr.json cannot be read"),
+    ],
+)
+def test_a_damaged_store_is_refused_and_stays_as_it_is(what, words, tmp_path):
+    path = tmp_path / "run"
+    drive(FNBG(NET), X, Y, store=path)
+    damage(path, what)
+    files = {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
+    for read in (open_store, lambda path: go_on(path, FNBG(NET), X, Y)):
+        with pytest.raises(ValueError, match=words):
+            read(path)
+    assert files == {one: one.read_bytes() for one in files}
