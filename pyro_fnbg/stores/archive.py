@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.stores.checkpoint import DamagedStore, Saved, read_checkpoint, write_checkpoint
@@ -55,7 +55,7 @@ class Variable(NamedTuple):
     group: str
     name: str
     shape: tuple[int, ...]
-    dtype: DTypeLike
+    dtype: str
     dims: tuple[str, ...]
 
     @property
@@ -123,7 +123,10 @@ class Archive:
         self.num_chains = int(root.attrs["num_chains"])
         self.chunk_draws = int(root.attrs["chunk_draws"])
         self.constants = dict(root.attrs)
-        self.variables = {variable.key: variable for variable in map(_variable, _arrays(root))}
+        self.variables = {
+            key: Variable(group, name, tuple(shape), dtype, tuple(dims))
+            for key, (group, name, shape, dtype, dims) in self.constants["variables"].items()
+        }
 
     @classmethod
     def create(
@@ -161,6 +164,7 @@ class Archive:
                 "run": run,
                 "num_chains": num_chains,
                 "chunk_draws": chunk_draws,
+                "variables": {one.key: list(one) for one in variables},
                 **constants,
             },
         )
@@ -182,7 +186,6 @@ class Archive:
                 # refused repeat their numbers
                 compressors=[ZstdCodec(level=1)],
                 dimension_names=["chain", "draw", *variable.dims],
-                attributes={"name": variable.name},
             )
         _show(root, [0] * num_chains, attributes)
         for chains in writers:
@@ -218,6 +221,9 @@ class Archive:
                 "writes right now"
             ) from error
         try:
+            for pattern in ("*.partial", "*.part"):
+                for path in self.path.rglob(pattern):
+                    path.unlink()  # of a run that was killed while it wrote
             yield
         finally:
             lock.release()
@@ -308,21 +314,6 @@ def _open(path: Path, is_read_only: bool = False) -> Any:
     return root
 
 
-def _arrays(root: Any) -> Iterator[Any]:
-    """Yield the arrays that hold something of each draw."""
-    for group in (POSTERIOR, SAMPLE_STATS):
-        for name, array in sorted(root[group].arrays()):
-            if name not in ("chain", "draw"):
-                yield array
-
-
-def _variable(array: Any) -> Variable:
-    """Describe what an array holds."""
-    group, dims = array.path.partition("/")[0], array.metadata.dimension_names[2:]
-    name = str(array.attrs["name"])
-    return Variable(group, name, tuple(array.shape[2:]), array.dtype, tuple(dims))
-
-
 def _show(root: Any, counts: Sequence[int], attributes: Mapping[str, Any]) -> None:
     """Say how long arrays are, and what readers are told besides, in one step at the end."""
     import zarr
@@ -335,7 +326,8 @@ def _show(root: Any, counts: Sequence[int], attributes: Mapping[str, Any]) -> No
             _as_long_as(numbers, 0, stop)[first:stop] = np.arange(first, stop)
         if numbers.shape[0] < length:
             numbers.resize((length,))
-    for array in _arrays(root):
+    for key in root.attrs["variables"]:
+        array = root[key]
         if array.shape[1] < length:
             array.resize((array.shape[0], length, *array.shape[2:]))
     root[POSTERIOR].attrs.update({**attributes, "complete_draws": list(counts)})

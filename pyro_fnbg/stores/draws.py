@@ -41,12 +41,12 @@ def variables_of(problem: Problem, names: Sequence[str] | None) -> list[Variable
     ]
     num_layers = len(DrawStatistics(problem.partition).layers)
     found += [
-        Variable(SAMPLE_STATS, "acceptance_rate", (), np.float32, ()),
-        Variable(SAMPLE_STATS, "layer_acceptance_rate", (num_layers,), np.float32, ("layer",)),
-        Variable(SAMPLE_STATS, "batch_log_density", (), np.float64, ()),
+        Variable(SAMPLE_STATS, "acceptance_rate", (), "float32", ()),
+        Variable(SAMPLE_STATS, "layer_acceptance_rate", (num_layers,), "float32", ("layer",)),
+        Variable(SAMPLE_STATS, "batch_log_density", (), "float64", ()),
     ]
     if problem.plan.is_exact:
-        found.append(Variable(SAMPLE_STATS, "lp", (), np.float64, ()))
+        found.append(Variable(SAMPLE_STATS, "lp", (), "float64", ()))
     return found
 
 

@@ -52,7 +52,8 @@ def open_store(store: str | os.PathLike[str]) -> Any:
     saved = archive.saved()
     thin = int(archive.constants["identity"]["thin"])
     counts = [one.state.draw_tally.sweeps // thin for one in saved.values()]
-    numbers, num_draws = kept_chains(counts)
+    kept, num_draws = kept_chains(counts)
+    numbers = kept or list(saved)
     labels = {"chain": numbers, "layer": archive.constants["layers"]}
     groups = {}
     for group in (POSTERIOR, SAMPLE_STATS):

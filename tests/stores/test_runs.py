@@ -21,13 +21,11 @@ from pyro_fnbg import (
     open_store,
     to_arviz,
 )
-from pyro_fnbg.stores import archive, writer
+from pyro_fnbg.stores import writer
 from support.drivers import by_chain, drive, same
 from support.engines import WITH_COMPILED
+from support.stores import NET, SIZES, X, Y, assert_same_runs, go_on
 
-X = torch.randn(30, 2, generator=torch.Generator().manual_seed(1))
-Y = (X[:, 0] > 0).long()
-NET = BayesianMLP([2, 3, 1], likelihood="bernoulli")
 # A variance that is drawn from its conditional beside walks, and positive numbers
 HIERARCHY = BayesianMLP(
     [2, 3, 1],
@@ -35,14 +33,6 @@ HIERARCHY = BayesianMLP(
     observation_scale=dist.Gamma(2.0, 2.0),
     prior_scale=ScalePrior(dist.InverseGamma(2.0, 1.0), of="variance"),
 )
-SIZES = {"draws": 40, "warmup": 12, "num_chains": 3}
-
-
-@pytest.fixture
-def small_chunks(monkeypatch):
-    """A chunk of seven draws of the network, and a commit after every piece."""
-    monkeypatch.setattr(archive, "CHUNK_BYTES", 7 * 4 * 13)
-    monkeypatch.setattr(writer, "SECONDS", 0.0)
 
 
 class Stopped(Exception):
@@ -65,33 +55,27 @@ def stopped(path, kernel, *data, sweeps, **options):
         drive(kernel, *data, store=path, hook_fn=stop_after(sweeps), **SIZES | options)
 
 
-def go_on(path, kernel, *data, **options):
-    mcmc = MultiChainMCMC.resume(path, kernel, disable_progbar=True, **options)
-    mcmc.run(*data)
-    return mcmc
+def stop_and_go_on(engine, sweeps, path):
+    def kernel():
+        return FNBG(NET, engine=engine, batch_size=7)
 
-
-def assert_same_runs(found, expected):
-    assert found.is_complete
-    assert same(by_chain(found), by_chain(expected))
-    for own, other in zip(found._diagnostics, expected._diagnostics, strict=True):
-        for name, values in other.report.statistics.items():
-            assert np.array_equal(own.report.statistics[name], values, equal_nan=True)
-        assert own["acceptance rate by block"] == other["acceptance rate by block"]
-        assert own["proposal scale by block"] == other["proposal scale by block"]
+    expected = drive(kernel(), X, Y, hook_fn=lambda *_: 0, **SIZES)
+    stopped(path, kernel(), X, Y, sweeps=sweeps)
+    pyro.set_rng_seed(77)
+    assert_same_runs(go_on(path, kernel(), X, Y, hook_fn=lambda *_: 0), expected)
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("sweeps", [0, 7, 36, 75], ids=lambda sweeps: f"after {sweeps}")
+@pytest.mark.parametrize("sweeps", [7, 75], ids=["in the warmup", "later"])
 @pytest.mark.parametrize("engine", WITH_COMPILED)
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(engine, sweeps, tmp_path):
-    """In the warmup, between its end and the first draw, and after it."""
-    path = tmp_path / "run"
-    expected = drive(FNBG(NET, engine=engine, batch_size=7), X, Y, hook_fn=lambda *_: 0, **SIZES)
-    stopped(path, FNBG(NET, engine=engine, batch_size=7), X, Y, sweeps=sweeps)
-    pyro.set_rng_seed(77)
-    found = go_on(path, FNBG(NET, engine=engine, batch_size=7), X, Y, hook_fn=lambda *_: 0)
-    assert_same_runs(found, expected)
+    stop_and_go_on(engine, sweeps, tmp_path / "run")
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("sweeps", [0, 36])
+def test_a_run_goes_on_from_its_start_and_from_the_end_of_its_warmup(sweeps, tmp_path):
+    stop_and_go_on("fused", sweeps, tmp_path / "run")
 
 
 @pytest.mark.usefixtures("small_chunks")

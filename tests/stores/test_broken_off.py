@@ -1,0 +1,190 @@
+"""A store after a run that broke off between any two writes: killed, or with no space left."""
+
+import errno
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from zarr.storage import _local
+
+from pyro_fnbg import FNBG, open_store
+from pyro_fnbg.stores import checkpoint
+from support.drivers import by_chain, drive
+from support.stores import NET, SIZES, X, Y, assert_same_runs, go_on
+
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
+
+class Writes:
+    """Count the writes of a store, and have no space left from some write on.
+
+    A write that fails leaves half of what it should have written, beside its place.
+    """
+
+    def __init__(self, monkeypatch):
+        self.count, self.limit = 0, None
+        self.paths = []
+        put, save = _local._put, checkpoint.np.savez
+
+        def counted_put(path, value, exclusive=False):
+            self._note(path.with_suffix(".partial"))
+            return put(path, value, exclusive)
+
+        def counted_save(file, **arrays):
+            self._note(Path(file.name))
+            return save(file, **arrays)
+
+        monkeypatch.setattr(_local, "_put", counted_put)
+        monkeypatch.setattr(checkpoint.np, "savez", counted_save)
+
+    def _note(self, path):
+        self.count += 1
+        self.paths.append(path)
+        if self.limit is not None and self.count > self.limit:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+@pytest.fixture
+def writes(monkeypatch):
+    return Writes(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return drive(FNBG(NET, batch_size=7), X, Y, **SIZES)
+
+
+def assert_readers_see(path, expected):
+    """Whatever readers are shown are draws of the run, of both ways to read them."""
+    tree = xr.open_datatree(path, engine="zarr")["posterior"]
+    for name, values in by_chain(expected).items():
+        for chain, count in enumerate(tree.attrs["complete_draws"]):
+            assert np.array_equal(tree[name][chain, :count], values[chain, :count])
+    found = open_store(path)["posterior"]
+    for name, values in by_chain(expected).items():
+        kept = values[found["chain"].values.tolist(), : found.sizes["draw"]]
+        assert np.array_equal(found[name], kept)
+
+
+@pytest.mark.parametrize("step", [100, pytest.param(7, marks=pytest.mark.slow)])
+def test_a_run_goes_on_wherever_its_disk_was_full(step, writes, expected, tmp_path):
+    """All writes of a run are places to break off, a sample of which is tried."""
+    drive(FNBG(NET, batch_size=7), X, Y, store=tmp_path / "whole", **SIZES)
+    is_there = [tmp_path / "whole" in path.parents for path in writes.paths]
+    first, num_writes = is_there.index(True), writes.count
+    # Those of the first commits, a few later ones, and the last of all
+    limits = [*range(first, first + 8), *range(first + 8, num_writes - 1, step), num_writes - 1]
+    assert len(limits) > 10
+    for limit in limits:
+        path = tmp_path / f"run {limit}"
+        writes.count, writes.limit = 0, limit
+        with pytest.raises(OSError, match="No space left on device"):
+            drive(FNBG(NET, batch_size=7), X, Y, store=path, **SIZES)
+        writes.limit = None
+        assert_readers_see(path, expected)
+        assert_same_runs(go_on(path, FNBG(NET, batch_size=7), X, Y), expected)
+
+
+def test_a_disk_that_is_full_at_the_start_leaves_no_store(writes, tmp_path):
+    writes.limit = 12
+    with pytest.raises(OSError, match="No space left on device"):
+        drive(FNBG(NET), X, Y, store=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    writes.limit = None
+    assert drive(FNBG(NET), X, Y, store=tmp_path / "run").is_complete
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path))
+
+    monkeypatch.setattr(_local, "_put", refuse)
+    with pytest.raises(PermissionError, match=r"Permission denied: .*pytest"):
+        drive(FNBG(NET), X, Y, store=tmp_path / "run")
+
+
+KILLED = """
+    import os, signal, sys
+    import pyro, torch
+    from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, warm_start
+    from pyro_fnbg.stores import archive, checkpoint, writer
+
+    path, moment, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    archive.CHUNK_BYTES, writer.SECONDS = 7 * 4 * 13, 0.0
+    left = iter(range(number))
+
+    def die_after(function):
+        def dying(*args, **kwargs):
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+
+        return dying
+
+    hook = lambda *_: None
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(1))
+    y = (x[:, 0] > 0).long()
+    net = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+    if moment == "step":
+        hook = die_after(hook)
+    elif moment == "commit":  # between its parts, one after the other
+        archive._show = die_after(archive._show)
+        archive.Archive.write = die_after(archive.Archive.write)
+        checkpoint.np.savez = die_after(checkpoint.np.savez)
+        checkpoint.os.fsync = die_after(checkpoint.os.fsync)
+    elif moment == "warm start":
+        pyro.optim.PyroOptim = None
+        torch.optim.AdamW.step = die_after(torch.optim.AdamW.step)
+    if os.path.exists(path):
+        mcmc = MultiChainMCMC.resume(path, FNBG(net), hook_fn=hook, disable_progbar=True)
+    else:
+        pyro.set_rng_seed(1)
+        start = warm_start(net, x, y, num_chains=3, steps=30, disable_progbar=True)
+        mcmc = MultiChainMCMC(
+            FNBG(net), 40, 12, num_chains=3, store=path, hook_fn=hook, disable_progbar=True,
+            initial_params=start,
+        )
+    mcmc.run(x, y)
+    assert mcmc.is_complete
+    torch.save(mcmc.get_samples(group_by_chain=True), path + ".pt")
+"""
+MOMENTS = [
+    *(("step", number) for number in (0, 5, 11, 36, 40, 61, 90, 120, 140, 155)),
+    *(("commit", number) for number in (2, 9, 23, 40, 66, 95, 130, 160)),
+    *(("warm start", number) for number in (0, 17)),
+]
+
+
+def run_and_kill(path, moment, number):
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path), moment, str(number)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode in (0, -9), done.stderr
+    return done.returncode
+
+
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "run"
+    assert run_and_kill(path, "never", 0) == 0
+    return torch.load(f"{path}.pt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("moment", "number"), MOMENTS)
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(
+    moment, number, never_killed, tmp_path
+):
+    """Killed by the system, in a process of its own; gone on with in another."""
+    path = tmp_path / "run"
+    assert run_and_kill(path, moment, number) == -9
+    assert run_and_kill(path, "never", 0) == 0
+    found = torch.load(f"{path}.pt")
+    assert all(torch.equal(found[name], values) for name, values in never_killed.items())

@@ -1,0 +1,35 @@
+"""Runs with stores that end early, and what comes of them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+from support.drivers import by_chain, same
+
+X = torch.randn(30, 2, generator=torch.Generator().manual_seed(1))
+Y = (X[:, 0] > 0).long()
+NET = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+SIZES: dict[str, Any] = {"draws": 40, "warmup": 12, "num_chains": 3}
+# Of a chunk with seven draws of the network
+SMALL_CHUNK = 7 * 4 * 13
+
+
+def go_on(path: Path, kernel: FNBG, *data: Any, **options: Any) -> MultiChainMCMC:
+    """Go on with the run in a store."""
+    mcmc = MultiChainMCMC.resume(path, kernel, disable_progbar=True, **options)
+    mcmc.run(*data)
+    return mcmc
+
+
+def assert_same_runs(found: MultiChainMCMC, expected: MultiChainMCMC) -> None:
+    """Compare draws, statistics and what the moves have learnt, bit for bit."""
+    assert found.is_complete
+    assert same(by_chain(found), by_chain(expected))
+    for own, other in zip(found._diagnostics, expected._diagnostics, strict=True):
+        for name, values in other.report.statistics.items():
+            assert np.array_equal(own.report.statistics[name], values, equal_nan=True)
+        assert own["acceptance rate by block"] == other["acceptance rate by block"]
+        assert own["proposal scale by block"] == other["proposal scale by block"]
