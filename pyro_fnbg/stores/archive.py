@@ -184,7 +184,7 @@ class Archive:
                 fill_value=np.nan,
                 # A third of the bytes, in a hundredth of the time of the sweeps: blocks that were
                 # refused repeat their numbers
-                compressors=[ZstdCodec(level=1)],
+                compressors=[ZstdCodec(level=1, checksum=True)],
                 dimension_names=["chain", "draw", *variable.dims],
             )
         _show(root, [0] * num_chains, attributes)
@@ -272,13 +272,25 @@ class Archive:
                 counts[chain] = max(counts[chain], count)
             _show(root, counts, attributes)
 
-    def array(self, key: str) -> Any:
-        """Return the array of a variable, as long as readers are told."""
-        return self._root[key]
+    def read(self, key: str, chain: int, first: int, stop: int) -> NDArray[Any]:
+        """Read some draws of a chain, whether readers are shown them or not.
 
-    def read(self, key: str, chain: int, count: int) -> NDArray[Any]:
-        """Read the first draws of a chain, whether readers are shown them or not."""
-        return np.asarray(_as_long_as(self._root[key], 1, count)[chain, :count])
+        Raises:
+            DamagedStore: If a chunk is missing or was changed; names it.
+        """
+        array = _as_long_as(self._root[key], 1, stop)
+        try:
+            for number in range(first // self.chunk_draws, -(-stop // self.chunk_draws)):
+                place = (chain, number, *(0 for _ in array.shape[2:]))
+                chunk = self.path / key / array.metadata.encode_chunk_key(place)
+                if not chunk.exists():  # zarr takes its numbers for NaN
+                    raise DamagedStore(f"{chunk.relative_to(self.path)} is missing from the store")
+            return np.asarray(array[chain, first:stop])
+        except (OSError, RuntimeError) as error:
+            raise DamagedStore(
+                f"a chunk of {key} cannot be read, of the draws {first} to {stop - 1} of chain "
+                f"{chain} ({error}): it was cut short or changed"
+            ) from error
 
     @contextmanager
     def _locked(self) -> Generator[None]:

@@ -142,7 +142,7 @@ class StoredSamples(Mapping[str, Tensor]):
         archive = Archive(self._path, is_read_only=True)
         for key, variable in archive.variables.items():
             if variable.group == POSTERIOR and variable.name == name:
-                values = [archive.read(key, chain, self._num_draws) for chain in self._chains]
+                values = [archive.read(key, chain, 0, self._num_draws) for chain in self._chains]
                 return torch.from_numpy(np.stack(values))
         raise KeyError(name)
 

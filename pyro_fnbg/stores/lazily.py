@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core import indexing
 
+from pyro_fnbg.stores.archive import Archive
+
 __all__ = ["StoredArray", "TailedDraws"]
 
 
@@ -17,14 +19,16 @@ class TailedDraws(NamedTuple):
     """Hold one variable of one chain's draws.
 
     Attributes:
-        array: The store's array, ``(chains, draws, ...)``, which has those of whole chunks.
-        number: The chain's number in it.
+        archive: The store's arrays, which have those of whole chunks.
+        key: The variable's key.
+        chain: The chain's number.
         num_draws: Number of the chain's draws.
         tail: The last of them, which a checkpoint has.
     """
 
-    array: Any
-    number: int
+    archive: Archive
+    key: str
+    chain: int
     num_draws: int
     tail: NDArray[Any]
 
@@ -36,7 +40,8 @@ class TailedDraws(NamedTuple):
         if is_whole.any():
             whole = draws[is_whole]
             first, stop = whole.min(), whole.max() + 1
-            found[is_whole] = self.array[self.number, first:stop][whole - first]
+            read = self.archive.read(self.key, self.chain, int(first), int(stop))
+            found[is_whole] = read[whole - first]
         found[~is_whole] = self.tail[draws[~is_whole] - num_whole]
         return found
 

@@ -61,7 +61,7 @@ def open_store(store: str | os.PathLike[str]) -> Any:
         for key, variable in archive.variables.items():
             if variable.group == group:
                 draws = [
-                    TailedDraws(archive.array(key), number, counts[number], saved[number].tail[key])
+                    TailedDraws(archive, key, number, counts[number], saved[number].tail[key])
                     for number in numbers
                 ]
                 values = StoredArray(draws, num_draws)

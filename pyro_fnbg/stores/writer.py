@@ -66,7 +66,7 @@ class StoreWriter:
     def draws(self, number: int, key: str) -> NDArray[Any]:
         """Return all draws of a chain so far of one variable."""
         chunk = self._chunks[number]
-        on_disk = self._archive.read(key, number, chunk.first)
+        on_disk = self._archive.read(key, number, 0, chunk.first)
         return np.concatenate([on_disk, chunk.tail[key]])
 
     def is_due(self, chains: Mapping[int, ChainState]) -> bool:

@@ -29,8 +29,10 @@ def run(driver, kernel, *data, draws=40, warmup=20, **options):
 def held_bytes():
     """Count what tensors that anybody can still reach hold on to."""
     gc.collect()
-    tensors = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
-    # Tests that ran before may have left sparse tensors, which have no memory of one piece
+    # Tests that ran before may have left tensors without memory of one piece: sparse ones, and what
+    # a compiler makes up
+    kinds = torch.Tensor, torch.nn.Parameter
+    tensors = [found for found in gc.get_objects() if type(found) in kinds]
     tensors = [found for found in tensors if found.layout is torch.strided]
     stores = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(stores.values())

@@ -302,3 +302,20 @@ def test_a_damaged_store_is_refused_and_stays_as_it_is(what, words, tmp_path):
         with pytest.raises(ValueError, match=words):
             read(path)
     assert files == {one: one.read_bytes() for one in files}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_chunks_that_are_missing_or_changed_are_named(tmp_path):
+    drive(FNBG(NET), X, Y, store=tmp_path / "run")
+    chunk = tmp_path / "run" / "posterior" / "layer1.weight" / "c" / "0" / "1" / "0" / "0"
+    contents = chunk.read_bytes()
+    weights = open_store(tmp_path / "run")["posterior"]["layer1.weight"]
+    for changed in (contents[:-1] + bytes([contents[-1] ^ 1]), contents[:9], b""):
+        chunk.write_bytes(changed)
+        with pytest.raises(ValueError, match=r"a chunk of posterior/layer1.weight cannot be read"):
+            _ = weights.values
+    chunk.unlink()
+    with pytest.raises(ValueError, match=r"posterior/layer1.weight/c/0/1/0/0 is missing"):
+        _ = weights.values
+    chunk.write_bytes(contents)
+    assert np.isfinite(weights.values).all()

@@ -526,6 +526,10 @@ _GENERAL = [
     ),
 ]
 
+_GOES_ON = (
+    "tests/stores/test_runs.py::"
+    "test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been[fused-later]"
+)
 _STRETCHES = (
     "tests/drivers/test_collect.py::"
     "test_stretches_made_elsewhere_give_the_same_draws_and_reports[False-1]"
@@ -585,10 +589,53 @@ _IN_DRIVER = [
     ),
     Fault(
         "the-longest-chain-alone-is-kept",
-        "pyro_fnbg.drivers.draws",
+        "pyro_fnbg.chains.keeping",
         "if len(chains) * num_draws > len(best[0]) * best[1]:",
         "if num_draws > best[1]:",
-        "tests/drivers/test_draws.py::test_as_many_draws_are_kept_as_chains_of_one_length_can_have",
+        "tests/chains/test_keeping.py::test_as_many_draws_are_kept_as_chains_of_one_length_can_have",
+    ),
+    Fault(
+        "a-checkpoint-forgets-what-moves-learnt",
+        "pyro_fnbg.stores.runs",
+        "position=state.position.to(device), adaptation=adaptation",
+        "position=state.position.to(device), adaptation=problem.moves.start()",
+        _GOES_ON,
+    ),
+    Fault(
+        "a-checkpoint-confuses-the-tallies",
+        "pyro_fnbg.stores.checkpoint",
+        '"draw_accepted": state.draw_tally.accepted',
+        '"draw_accepted": state.warmup_tally.accepted',
+        _GOES_ON,
+    ),
+    Fault(
+        "draws-of-a-checkpoint-are-lost",
+        "pyro_fnbg.stores.writer",
+        "self.fill(tail, 0)",
+        "self.filled = len(next(iter(tail.values())))",
+        _GOES_ON,
+    ),
+    Fault(
+        "a-chunk-begins-at-the-last-draw",
+        "pyro_fnbg.stores.writer",
+        "done += chunk.fill(values, done)",
+        "done += chunk.fill(values, 0)",
+        "tests/stores/test_runs.py::test_a_finished_run_is_extended[38]",
+    ),
+    Fault(
+        "readers-are-told-before-chunks-are-there",
+        "pyro_fnbg.stores.writer",
+        "whole = {number: chunk.first for number, chunk in self._chunks.items()}",
+        "whole = self.counts",
+        "tests/stores/test_runs.py::test_draws_of_a_run_that_was_killed_are_all_there",
+    ),
+    Fault(
+        "chains-that-go-together-are-torn-apart",
+        "pyro_fnbg.stores.writer",
+        "return len(sweeps) == 1 or not self._problem.engine.joins_chains",
+        "return True",
+        "tests/stores/test_runs.py::"
+        "test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been[captured-in the warmup]",
     ),
     Fault(
         "noise-of-skipped-sweeps-not-skipped",

@@ -9,7 +9,7 @@ import torch
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from support.drivers import by_chain, same
 
-X = torch.randn(30, 2, generator=torch.Generator().manual_seed(1))
+X = torch.sin(1.7 * torch.arange(60.0)).reshape(30, 2)
 Y = (X[:, 0] > 0).long()
 NET = BayesianMLP([2, 3, 1], likelihood="bernoulli")
 SIZES: dict[str, Any] = {"draws": 40, "warmup": 12, "num_chains": 3}
