@@ -58,3 +58,18 @@ def test_everything_runs_and_fills_every_table(tmp_path):
     run = json.loads(output.read_text("utf-8"))
     assert "node" not in run["machine_info"]
     assert all(f"## {table.title}" in page(run) for table in TABLES.values())
+
+
+def test_store_cost_measures_every_driver():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.store_cost", "xor", "20", "--turns", "1"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "tests"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line.partition(" ")[2]) for line in done.stdout.splitlines()]
+    assert [row["who"] for row in rows] == ["memory", "store", "stock"]
+    assert [row["disk_mb"] > 0 for row in rows] == [False, True, False]
+    assert all(row["seconds"] > 0 for row in rows)
