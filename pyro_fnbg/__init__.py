@@ -7,6 +7,7 @@ from pyro_fnbg.core.layout import Layout, Site
 from pyro_fnbg.data.images import fashion_mnist, mnist
 from pyro_fnbg.data.xor import noisy_xor, read_noisy_xor
 from pyro_fnbg.drivers.multi_chain import MultiChainMCMC
+from pyro_fnbg.drivers.store_hook import StoreHook
 from pyro_fnbg.fitting.warm_start import warm_start
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.networks.canonical import canonical_samples
@@ -40,6 +41,7 @@ __all__ = [
     "Partition",
     "ScalePrior",
     "Site",
+    "StoreHook",
     "__version__",
     "canonical_samples",
     "diagnose_predictions",

@@ -170,6 +170,7 @@ class FNBG(MCMCKernel):
         self._run: Run | None = None
         self._statistics: DrawStatistics
         self._ahead: Ahead | None = None
+        self._at_end: list[Callable[[], None]] = []
         self._pace: Pace
         self._mark: RunMark | None = None
         self._save_params: list[str] | None = None
@@ -195,7 +196,7 @@ class FNBG(MCMCKernel):
         """
         run = {"_run", "_statistics", "_ahead", "_pace", "_mark", "_told"}
         state = {name: value for name, value in vars(self).items() if name not in run}
-        state |= {"_run": None, "_ahead": None, "_mark": None, "_told": None}
+        state |= {"_run": None, "_ahead": None, "_mark": None, "_told": None, "_at_end": []}
         if is_being_spawned():
             check_picklable(vars(self.config))
             state["_spawned_from"] = fingerprint()
@@ -339,6 +340,20 @@ class FNBG(MCMCKernel):
             chain = replace(chain, position=problem.sites.layout.flatten(params))
             self._ahead = ahead = look_ahead(problem, chain, self._statistics, self._pace)
         return ahead.next_draw()
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """The draws made at once of which the last one was handed out; None before the first."""
+        return self._ahead
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Have something called when Pyro's ``MCMC`` is done with the chain."""
+        self._at_end.append(call)
+
+    def cleanup(self) -> None:
+        """End a chain: called by Pyro's ``MCMC`` after the last draw."""
+        while self._at_end:
+            self._at_end.pop()()
 
     def logging(self) -> OrderedDict[str, str]:
         """Return the acceptance rates of the current phase for the progress bar, in per cent."""

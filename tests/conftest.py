@@ -13,7 +13,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-from support import cluster, limits  # noqa: E402
+from support import cluster, limits, stores  # noqa: E402
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
@@ -23,6 +23,7 @@ settings.load_profile("pyro_fnbg")
 pytest_exception_interact = faults.pytest_exception_interact
 limited, heard_ctrl_c = limits.limited, limits.heard_ctrl_c
 client = cluster.client
+small_chunks = stores.small_chunks
 
 
 @pytest.fixture(autouse=True)

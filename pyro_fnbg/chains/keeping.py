@@ -46,8 +46,8 @@ class DrawKeeper(ABC):
         """Take note that no more draws come, and where the chains are."""
 
     @abstractmethod
-    def finish(self, reports: Sequence[ChainReport], is_complete: bool) -> None:
-        """Take note of how the run ended."""
+    def finish(self, reports: Sequence[ChainReport]) -> None:
+        """Take note of what is told of the chains at the end."""
 
     @abstractmethod
     def hand_over(self, chains: Sequence[int], num_draws: int) -> Mapping[str, Tensor]:

@@ -152,7 +152,7 @@ class Drawn:
             if draws.counts != [self._asked[1]] * self._asked[0]:
                 stopped = stopped or stop.reason
             reports = [report(number) for number in numbers]
-            draws.finish(reports, stopped is None)
+            draws.finish(reports)
             if num_draws == 0:
                 return False
             self._diagnostics = [Diagnostics(one.first_draws(num_draws)) for one in reports]

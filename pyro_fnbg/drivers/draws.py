@@ -78,8 +78,8 @@ class Draws(DrawKeeper):
     def close(self, chains: Sequence[ChainState]) -> None:
         """Nothing is to be done, nor where a run has ended."""
 
-    def finish(self, reports: Sequence[ChainReport], is_complete: bool) -> None:
-        """Nothing is to be done: a run's driver knows how it ended."""
+    def finish(self, reports: Sequence[ChainReport]) -> None:
+        """Nothing is to be done: a run's driver keeps the reports."""
 
     def of_chain(self, chain: int) -> dict[str, Tensor]:
         """Return one chain's draws so far, ``(draws, *site shape)``."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyro
 import torch
@@ -35,7 +36,8 @@ from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.starts import params_by_chain
 from pyro_fnbg.stock.given import check_save_params
 from pyro_fnbg.stock.seeds import next_key
-from pyro_fnbg.stores.archive import Archive, as_store, check_free
+from pyro_fnbg.stores.archive import Archive
+from pyro_fnbg.stores.hierarchy import as_store, check_free
 from pyro_fnbg.stores.runs import StoredRun
 
 if TYPE_CHECKING:
@@ -260,8 +262,15 @@ class MultiChainMCMC(Drawn):
             numbered = dict(enumerate(chains))
             apart = self._chain_method == "processes"
             writers = [{c: chain} for c, chain in numbered.items()] if apart else [numbered]
-            names, num_samples = self._save_params, self._asked[1]
-            stored = StoredRun.begin(self._store, problem, names, writers, num_samples)
+            stored = StoredRun.begin(
+                self._store,
+                problem,
+                self._save_params,
+                writers,
+                self._asked[1],
+                self._asked[0],
+                uuid4().hex,
+            )
             stack.enter_context(stored.archive.claimed())
         self.kernel.show(Run(problem, chains[0]), DrawStatistics(problem.partition))
         return problem, chains, stored

@@ -15,7 +15,7 @@ from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.noise import ChainKey
 
-__all__ = ["BATCH_NOISE", "measured_attributes", "origin", "run_attributes"]
+__all__ = ["BATCH_NOISE", "measured_attributes", "origin", "run_attributes", "streams"]
 
 # The noise of minibatch decisions by its names in ArviZ
 BATCH_NOISE = {
@@ -24,10 +24,8 @@ BATCH_NOISE = {
 }
 
 
-def run_attributes(
-    plan: BatchPlan, warmup_steps: int, thin: int, keys: Sequence[ChainKey], is_complete: bool
-) -> dict[str, Any]:
-    """Say what the chains target and where they come from."""
+def run_attributes(plan: BatchPlan, warmup_steps: int, thin: int) -> dict[str, Any]:
+    """Say what the chains target."""
     return {
         "target": plan.target,
         "batch_size": plan.batch_size,
@@ -36,7 +34,12 @@ def run_attributes(
         "nominal_likelihood_temperature": plan.temperature,
         "warmup_steps": warmup_steps,
         "thin": thin,
-        "is_complete": int(is_complete),
+    }
+
+
+def streams(keys: Sequence[ChainKey]) -> dict[str, Any]:
+    """Say where the chains' random numbers come from."""
+    return {
         # As text, since it may exceed a file's integers. There are several where a hook drew random
         # numbers between chains.
         "seed": ", ".join(dict.fromkeys(str(key.seed) for key in keys)),

@@ -24,6 +24,7 @@ from pyro_fnbg.results.attributes import (
     measured_attributes,
     origin,
     run_attributes,
+    streams,
 )
 from pyro_fnbg.results.datasets import check_known, dataset
 from pyro_fnbg.results.estimates import has_arviz_1, import_arviz
@@ -265,9 +266,9 @@ def _variable(name: str) -> str:
 def _run_attributes(mcmc: Any, reports: list[ChainReport]) -> dict[str, Any]:
     """Say what the chains target, and what they found on the way."""
     first, keys = reports[0], [one.key for one in reports]
-    is_complete = bool(getattr(mcmc, "is_complete", True))
-    told = run_attributes(first.plan, first.warmup_steps, first.thin, keys, is_complete)
-    return told | measured_attributes(reports)
+    told = run_attributes(first.plan, first.warmup_steps, first.thin)
+    is_complete = {"is_complete": int(getattr(mcmc, "is_complete", True))}
+    return told | is_complete | streams(keys) | measured_attributes(reports)
 
 
 def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, Tensor]:

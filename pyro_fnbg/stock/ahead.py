@@ -70,8 +70,12 @@ class Ahead:
             return self.after
         if self.used == 0:
             return self.before
-        sweeps = self.used * self.problem.sweeps_a_draw(self.before)
-        return advance(self.problem, self.before, self.record.of_sweeps(0, sweeps))
+        return advance(self.problem, self.before, self.handed_out)
+
+    @property
+    def handed_out(self) -> Record:
+        """What happened in the sweeps of the draws handed out so far."""
+        return self.record.of_sweeps(0, self.used * self.problem.sweeps_a_draw(self.before))
 
     def led_to(self, params: Mapping[str, Tensor]) -> bool:
         """Whether these are the tensors that were handed out last, not written to since."""

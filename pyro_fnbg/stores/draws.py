@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.constrained import ConstrainedDraws
-from pyro_fnbg.results.attributes import measured_attributes
-from pyro_fnbg.stores.archive import POSTERIOR, SAMPLE_STATS, Archive, Variable
+from pyro_fnbg.results.attributes import measured_attributes, streams
+from pyro_fnbg.stores.archive import Archive
+from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, Variable
 from pyro_fnbg.stores.writer import StoreWriter
 
 __all__ = ["StoredDraws", "variables_of"]
@@ -58,7 +59,7 @@ class StoredDraws(DrawKeeper):
         problem: What the chains share.
         chains: Where the chains are, by their numbers in the store.
         tails: Their draws that fill no chunk yet, by the same numbers.
-        attributes: From whether the run is complete to what is said of its draws.
+        attributes: What is said of the draws.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class StoredDraws(DrawKeeper):
         problem: Problem,
         chains: Mapping[int, ChainState],
         tails: Mapping[int, Mapping[str, NDArray[Any]]],
-        attributes: Callable[[bool], Mapping[str, Any]],
+        attributes: Mapping[str, Any],
     ) -> None:
         self._numbers = list(chains)
         self._archive, self._attributes = archive, attributes
@@ -106,17 +107,18 @@ class StoredDraws(DrawKeeper):
         """Commit whole chunks, if it is time."""
         numbered = self._numbered(chains)
         if self._writer.is_due(numbered):
-            self._writer.commit(numbered, self._attributes(False))
+            self._writer.commit(numbered, self._attributes)
 
     def close(self, chains: Sequence[ChainState]) -> None:
         """Commit all draws."""
         if self._numbers:
-            self._writer.close(self._numbered(chains), self._attributes(False))
+            self._writer.close(self._numbered(chains), self._attributes)
 
-    def finish(self, reports: Sequence[ChainReport], is_complete: bool) -> None:
-        """Say how the run ended."""
+    def finish(self, reports: Sequence[ChainReport]) -> None:
+        """Say what was measured at the end, and which random streams chains had."""
         measured = measured_attributes(reports) if reports else {}
-        self._archive.commit({}, {**self._attributes(is_complete), **measured})
+        keys = [one.state.key for one in self._archive.saved_so_far().values()]
+        self._archive.commit({}, {**self._attributes, **streams(keys), **measured})
 
     def hand_over(self, chains: Sequence[int], num_draws: int) -> Mapping[str, Tensor]:
         """Return the first draws of some chains, which are read when they are asked for."""

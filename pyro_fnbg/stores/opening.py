@@ -9,7 +9,8 @@ import numpy as np
 
 from pyro_fnbg.chains.keeping import kept_chains
 from pyro_fnbg.results.export import SAMPLE_DIMS, assemble
-from pyro_fnbg.stores.archive import POSTERIOR, SAMPLE_STATS, Archive, as_store
+from pyro_fnbg.stores.archive import Archive
+from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, as_store
 
 __all__ = ["open_store"]
 

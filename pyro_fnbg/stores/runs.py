@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,10 +20,11 @@ from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.sites import inspect_model, seeded
-from pyro_fnbg.results.attributes import origin, run_attributes
-from pyro_fnbg.stores.archive import POSTERIOR, Archive
+from pyro_fnbg.results.attributes import origin, run_attributes, streams
+from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.checkpoint import DamagedStore, Saved, restored
 from pyro_fnbg.stores.draws import StoredDraws, variables_of
+from pyro_fnbg.stores.hierarchy import POSTERIOR, Variable
 from pyro_fnbg.stores.identity import (
     differences,
     identity_of,
@@ -32,7 +33,7 @@ from pyro_fnbg.stores.identity import (
     site_words,
 )
 
-__all__ = ["StoredRun"]
+__all__ = ["StoredRun", "at_start"]
 
 
 class StoredRun(NamedTuple):
@@ -54,6 +55,8 @@ class StoredRun(NamedTuple):
         names: Sequence[str] | None,
         writers: Sequence[Mapping[int, ChainState]],
         num_samples: int,
+        num_chains: int,
+        run: str,
     ) -> Self:
         """Make a store for the draws of chains that start.
 
@@ -61,26 +64,24 @@ class StoredRun(NamedTuple):
             path: Its folder.
             problem: What the chains share.
             names: Sites whose draws are kept; None for all.
-            writers: The chains by number, of each of those who will write.
+            writers: The chains by number, of each of those who will write, or of some.
             num_samples: Draws of each chain that are asked for.
+            num_chains: Number of chains.
+            run: A name of the run's own.
 
         Raises:
             FileExistsError: If there is something at the path.
         """
         variables = variables_of(problem, names)
-        nothing = {one.key: np.empty((0, *one.shape), one.dtype) for one in variables}
-        saved = [
-            {number: Saved(chain, math.nan, nothing) for number, chain in chains.items()}
-            for chains in writers
-        ]
+        saved = [at_start(variables, chains) for chains in writers]
         constants = {
             "identity": identity_of(problem),
             "layers": DrawStatistics(problem.partition).layers,
             "sites": [[site.name, list(site.shape)] for site in problem.sites.layout.sites],
         }
         keys = [chain.key for chains in writers for chain in chains.values()]
-        attributes = _attributes(problem, keys, num_samples, False)
-        archive = Archive.create(path, variables, saved, constants, attributes)
+        attributes = _attributes(problem, keys, num_samples)
+        archive = Archive.create(path, run, num_chains, variables, saved, constants, attributes)
         return cls(archive, {number: one for chains in saved for number, one in chains.items()})
 
     @classmethod
@@ -158,10 +159,7 @@ class StoredRun(NamedTuple):
             chains: Where they are, by number.
             num_samples: Draws of each chain that the run is asked for.
         """
-
-        def attributes(is_complete: bool) -> dict[str, Any]:
-            return _attributes(problem, self.keys, num_samples, is_complete)
-
+        attributes = _attributes(problem, self.keys, num_samples)
         tails = {number: self.saved[number].tail for number in chains}
         return StoredDraws(self.archive, problem, chains, tails, attributes)
 
@@ -180,6 +178,12 @@ class StoredRun(NamedTuple):
         return chain
 
 
+def at_start(variables: Iterable[Variable], chains: Mapping[int, ChainState]) -> dict[int, Saved]:
+    """Return what is saved of chains without draws."""
+    nothing = {one.key: np.empty((0, *one.shape), one.dtype) for one in variables}
+    return {number: Saved(chain, math.nan, nothing) for number, chain in chains.items()}
+
+
 def _refuse(found: Sequence[str]) -> None:
     """Say what differs from the run in a store, if anything does."""
     if found:
@@ -189,9 +193,7 @@ def _refuse(found: Sequence[str]) -> None:
         )
 
 
-def _attributes(
-    problem: Problem, keys: Sequence[ChainKey], num_samples: int, is_complete: bool
-) -> dict[str, Any]:
+def _attributes(problem: Problem, keys: Sequence[ChainKey], num_samples: int) -> dict[str, Any]:
     """Say what the chains target, and how many draws they are asked for."""
-    told = run_attributes(problem.plan, problem.warmup_steps, problem.thin, keys, is_complete)
-    return told | origin() | {"num_samples": num_samples, "complete": is_complete}
+    told = run_attributes(problem.plan, problem.warmup_steps, problem.thin)
+    return told | streams(keys) | origin() | {"num_samples": num_samples}

@@ -115,10 +115,10 @@ KILLED = """
     import os, signal, sys
     import pyro, torch
     from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, warm_start
-    from pyro_fnbg.stores import archive, checkpoint, writer
+    from pyro_fnbg.stores import archive, checkpoint, hierarchy, writer
 
     path, moment, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    archive.CHUNK_BYTES, writer.SECONDS = 7 * 4 * 13, 0.0
+    hierarchy.CHUNK_BYTES, writer.SECONDS = 7 * 4 * 13, 0.0
     left = iter(range(number))
 
     def die_after(function):
@@ -136,7 +136,7 @@ KILLED = """
     if moment == "step":
         hook = die_after(hook)
     elif moment == "commit":  # between its parts, one after the other
-        archive._show = die_after(archive._show)
+        archive.show = die_after(archive.show)
         archive.Archive.write = die_after(archive.Archive.write)
         checkpoint.np.savez = die_after(checkpoint.np.savez)
         checkpoint.os.fsync = die_after(checkpoint.os.fsync)

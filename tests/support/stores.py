@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+from pyro_fnbg.stores import hierarchy, writer
 from support.drivers import by_chain, same
 
 X = torch.sin(1.7 * torch.arange(60.0)).reshape(30, 2)
@@ -15,6 +17,13 @@ NET = BayesianMLP([2, 3, 1], likelihood="bernoulli")
 SIZES: dict[str, Any] = {"draws": 40, "warmup": 12, "num_chains": 3}
 # Of a chunk with seven draws of the network
 SMALL_CHUNK = 7 * 4 * 13
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have chunks of seven draws of the network, and a commit after every piece."""
+    monkeypatch.setattr(hierarchy, "CHUNK_BYTES", SMALL_CHUNK)
+    monkeypatch.setattr(writer, "SECONDS", 0.0)
 
 
 def go_on(path: Path, kernel: FNBG, *data: Any, **options: Any) -> MultiChainMCMC:

@@ -1,0 +1,211 @@
+"""The groups and arrays of a store, by zarr.
+
+Readers go by the consolidated metadata in the root's own file, which ``show`` replaces last and as
+a whole. So they meet arrays of equal lengths, and no draw that is not on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pyro_fnbg.core.checks import shown
+from pyro_fnbg.stores.checkpoint import DamagedStore
+
+if TYPE_CHECKING:
+    import zarr
+
+__all__ = [
+    "POSTERIOR",
+    "SAMPLE_STATS",
+    "Variable",
+    "as_long_as",
+    "as_store",
+    "check_free",
+    "chunk_length",
+    "make",
+    "open_root",
+    "show",
+]
+
+FORMAT = 1
+POSTERIOR, SAMPLE_STATS = "posterior", "sample_stats"
+# A chunk holds about so many bytes over all sites; all chains' chunks in memory, at most so many
+CHUNK_BYTES, BUFFER_BYTES = 4_000_000, 256_000_000
+# Numbers of draws in a chunk of their own; a chunk is written before the first of them is shown
+NUMBERS = 2**17
+
+
+class Variable(NamedTuple):
+    """Describe a number, or some, of every draw.
+
+    Attributes:
+        group: "posterior" or "sample_stats".
+        name: Its name in there.
+        shape: Of one draw's.
+        dtype: Of the numbers.
+        dims: Names of the dimensions of one draw's.
+    """
+
+    group: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    dims: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Path of its array; a slash in the name of a site would begin a group."""
+        return f"{self.group}/{self.name.replace('%', '%25').replace('/', '%2F')}"
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one draw."""
+        return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=np.int64))
+
+
+def as_store(path: object) -> Path:
+    """Return a path that a user gave.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise TypeError(f"store must be a path, got {shown(path)}")
+    return Path(path).expanduser()
+
+
+def check_free(path: Path) -> None:
+    """Check that there is nothing at a path, and a folder to put something into.
+
+    Raises:
+        FileExistsError: If there is.
+        FileNotFoundError: If the folder is missing.
+    """
+    if path.exists():
+        raise FileExistsError(
+            f"store must be a path where there is nothing yet, got {str(path)!r}: "
+            "MultiChainMCMC.resume goes on with a store that is there"
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"store must be a path in a folder that is there, got {str(path)!r}"
+        )
+
+
+def chunk_length(variables: Sequence[Variable], num_chains: int) -> int:
+    """Return how many draws a chunk holds."""
+    of_draw = sum(variable.num_bytes for variable in variables if variable.group == POSTERIOR)
+    return max(1, min(CHUNK_BYTES, BUFFER_BYTES // num_chains) // max(1, of_draw))
+
+
+def make(
+    path: Path,
+    num_chains: int,
+    variables: Sequence[Variable],
+    constants: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+) -> None:
+    """Make the groups and arrays of a store without draws.
+
+    Args:
+        path: Its folder.
+        num_chains: Number of chains.
+        variables: What is stored of each draw.
+        constants: What is said of the run and stays the same.
+        attributes: What is said of the draws.
+    """
+    import zarr
+    from zarr.codecs import ZstdCodec
+
+    chunk_draws = chunk_length(variables, num_chains)
+    described = {one.key: list(one) for one in variables}
+    own = {"format": FORMAT, "chunk_draws": chunk_draws, "variables": described}
+    root = zarr.create_group(path, attributes={**own, **constants})
+    for group in (POSTERIOR, SAMPLE_STATS):
+        made = root.create_group(group)
+        for dim, length, chunk in (("chain", num_chains, num_chains), ("draw", 0, NUMBERS)):
+            numbers = made.create_array(
+                dim, shape=(length,), chunks=(chunk,), dtype=np.int64, dimension_names=[dim]
+            )
+            numbers[:] = np.arange(length)
+    for variable in variables:
+        root.create_array(
+            variable.key,
+            shape=(num_chains, 0, *variable.shape),
+            chunks=(1, chunk_draws, *(max(1, length) for length in variable.shape)),
+            dtype=variable.dtype,
+            fill_value=np.nan,
+            # A third of the bytes, in a hundredth of the time of the sweeps: blocks that were
+            # refused repeat their numbers
+            compressors=[ZstdCodec(level=1, checksum=True)],
+            dimension_names=["chain", "draw", *variable.dims],
+        )
+    show(root, [0] * num_chains, attributes)
+
+
+def open_root(path: Path, is_read_only: bool = False) -> Any:
+    """Open a store.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        DamagedStore: If it is no store, or one of another format.
+    """
+    import zarr
+
+    if not (path / "zarr.json").exists():
+        raise FileNotFoundError(
+            f"store must be a folder that MultiChainMCMC(..., store=) made, got {str(path)!r}"
+        )
+    try:
+        root = zarr.open_group(path, mode="r" if is_read_only else "r+", use_consolidated=False)
+        version = root.attrs.get("format")
+    except Exception as error:
+        raise DamagedStore(f"{path}/zarr.json cannot be read ({error}): it was changed") from error
+    if version != FORMAT:
+        raise DamagedStore(
+            f"store must have the format {FORMAT}, which this version reads, got "
+            f"{shown(version)} in {str(path)!r}"
+        )
+    return root
+
+
+def show(root: Any, counts: Sequence[int], attributes: Mapping[str, Any]) -> None:
+    """Say how long arrays are, and what readers are told besides, in one step at the end."""
+    import zarr
+
+    length = max(counts)
+    for group in (POSTERIOR, SAMPLE_STATS):
+        numbers = root[f"{group}/draw"]
+        for first in range(-(-numbers.shape[0] // NUMBERS) * NUMBERS, length, NUMBERS):
+            stop = first + NUMBERS
+            as_long_as(numbers, 0, stop)[first:stop] = np.arange(first, stop)
+        if numbers.shape[0] < length:
+            numbers.resize((length,))
+    for key in root.attrs["variables"]:
+        array = root[key]
+        if array.shape[1] < length:
+            array.resize((array.shape[0], length, *array.shape[2:]))
+    is_complete = min(counts) >= attributes["num_samples"]
+    found = {"complete": is_complete, "is_complete": int(is_complete)}
+    root[POSTERIOR].attrs.update({**attributes, **found, "complete_draws": list(counts)})
+    with warnings.catch_warnings():
+        # Of files that are no arrays, and of metadata that zarr 3 does not have in its own book yet
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(root.store)
+
+
+def as_long_as(array: zarr.Array[Any], axis: int, length: int) -> zarr.Array[Any]:
+    """View an array as if it were longer: chunks are written before anybody is told of them."""
+    import zarr
+    from zarr.storage import StorePath
+
+    metadata = array.metadata.to_dict()
+    shape = list(array.shape)
+    shape[axis] = max(shape[axis], length)
+    return zarr.Array.from_dict(StorePath(array.store, array.path), {**metadata, "shape": shape})
