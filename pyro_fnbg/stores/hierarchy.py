@@ -35,7 +35,8 @@ __all__ = [
 
 FORMAT = 1
 POSTERIOR, SAMPLE_STATS = "posterior", "sample_stats"
-# A chunk holds about so many bytes over all sites; all chains' chunks in memory, at most so many
+# A chunk holds about so many bytes, sites and statistics together; those of all chains, which are in
+# memory, so many at most
 CHUNK_BYTES, BUFFER_BYTES = 4_000_000, 256_000_000
 # Numbers of draws in a chunk of their own; a chunk is written before the first of them is shown
 NUMBERS = 2**17
@@ -100,8 +101,8 @@ def check_free(path: Path) -> None:
 
 def chunk_length(variables: Sequence[Variable], num_chains: int) -> int:
     """Return how many draws a chunk holds."""
-    of_draw = sum(variable.num_bytes for variable in variables if variable.group == POSTERIOR)
-    return max(1, min(CHUNK_BYTES, BUFFER_BYTES // num_chains) // max(1, of_draw))
+    of_draw = sum(variable.num_bytes for variable in variables)
+    return max(1, min(CHUNK_BYTES, BUFFER_BYTES // num_chains) // of_draw)
 
 
 def make(

@@ -118,7 +118,7 @@ KILLED = """
     from pyro_fnbg.stores import archive, checkpoint, hierarchy, writer
 
     path, moment, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    hierarchy.CHUNK_BYTES, writer.SECONDS = 7 * 4 * 13, 0.0
+    hierarchy.CHUNK_BYTES, writer.SECONDS = 7 * (4 * 13 + 28), 0.0
     left = iter(range(number))
 
     def die_after(function):

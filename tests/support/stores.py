@@ -16,7 +16,7 @@ Y = (X[:, 0] > 0).long()
 NET = BayesianMLP([2, 3, 1], likelihood="bernoulli")
 SIZES: dict[str, Any] = {"draws": 40, "warmup": 12, "num_chains": 3}
 # Of a chunk with seven draws of the network
-SMALL_CHUNK = 7 * 4 * 13
+SMALL_CHUNK = 7 * (4 * 13 + 28)
 
 
 @pytest.fixture
