@@ -35,8 +35,8 @@ __all__ = [
 
 FORMAT = 1
 POSTERIOR, SAMPLE_STATS = "posterior", "sample_stats"
-# A chunk holds about so many bytes, sites and statistics together; those of all chains, which are in
-# memory, so many at most
+# A chunk holds about so many bytes, sites and statistics together; those of all chains, which are
+# in memory, so many at most
 CHUNK_BYTES, BUFFER_BYTES = 4_000_000, 256_000_000
 # Numbers of draws in a chunk of their own; a chunk is written before the first of them is shown
 NUMBERS = 2**17
