@@ -51,12 +51,12 @@ Targets
 : "batch-tempered" chains take each batch for all data; "full" ones count it N / n times, so that
   their proposals are judged by noisy likelihoods of all data
 
-What it shows: without any gradient the network learns, within minutes, and then it stays where it is.
-Batch-tempered chains are there after two minutes, since at a temperature of N / n there is no more
-to be had; chains at full scale come within some thousandths of a nat of their last score in ten to
-twenty. A fit by gradients takes seconds and predicts better: where there are gradients, use them, by
-{{doc}}`warm-starts` or altogether. What chains are for here is the network that has none, and what a
-fit does not tell: how sure the predictions are."""
+What it shows: without any gradient the network learns, within minutes, and then it stays where it
+is. Batch-tempered chains are there after two to five minutes: they target the likelihood at a
+temperature of N / n, and get no further however long they run. Chains at full scale come within
+some thousandths of a nat of their last score in ten minutes. A fit by gradients takes seconds and
+predicts better: where there are gradients, use them, for {{doc}}`warm-starts` or altogether. Chains
+from the prior are for networks that have none."""
 
 ADAM = """## Beside it, a gradient
 
