@@ -95,6 +95,7 @@ test-exactness: $(STAMP)
 	$(PY) -m pytest -n 2 --dist worksteal -m slow tests/exactness tests/engines/test_every_engine.py \
 		tests/engines/test_compiled.py tests/engines/test_fused.py tests/test_models_benchmark.py \
 		tests/test_sweep_benchmark.py tests/test_images_benchmark.py tests/stock/test_processes.py \
+		tests/stores \
 		-k "not without_a_fault"
 
 # The folder has a stamp of its own, kept by the rule for $(STAMP) above

@@ -92,16 +92,18 @@ def run_chains(
         problem: What the chains share.
         chains: The chains at their start.
         num_sweeps: Number of sweeps of each, warmup and those made included.
-        stops: Whether to end early, once the sweeps that are being made are done.
+        stops: Whether to end early, once the sweeps that are being made are done: a few in any
+            case, so that runs which are stopped again and again get somewhere.
     """
 
     def unfinished(groups: Iterable[_Group]) -> list[_Group]:
         return [] if stops() else [one for one in groups if one.chains[0].sweeps < num_sweeps]
 
-    groups = unfinished(
+    groups = [
         _new_group(own, [chains[number] for number in own], num_sweeps)
         for own in _together(problem, chains)
-    )
+        if chains[own[0]].sweeps < num_sweeps
+    ]
     if problem.engine.is_compiled:
         if groups:
             yield from _on_threads(problem, groups, num_sweeps, unfinished)

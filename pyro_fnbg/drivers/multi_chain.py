@@ -143,6 +143,8 @@ class MultiChainMCMC(Drawn):
         self._config = with_thin(kernel.config, thin)
         super().__init__(num_chains, num_samples, self._config.thin)
         self._is_resumed = False
+        # Where the chains of a run start, or were
+        self._starts: Sequence[Mapping[str, Tensor] | None] = []
         self.warmup_steps = warmup_steps
         self._num_sweeps = warmup_steps + num_samples * self._config.thin
         self._initial_params = params_by_chain(initial_params, num_chains)
@@ -194,11 +196,16 @@ class MultiChainMCMC(Drawn):
         path = as_store(store)
         check_count("more_samples", more_samples, 0)
         stored = StoredRun.open(path)
+        if kernel.config.thin not in (1, stored.thin):
+            raise ValueError(
+                f"the kernel has thin={kernel.config.thin}, but the run in the store has "
+                f"thin={stored.thin}"
+            )
         mcmc = cls(
             kernel,
             num_samples=stored.num_samples + int(more_samples),
             warmup_steps=stored.warmup_steps,
-            num_chains=len(stored.saved),
+            num_chains=stored.archive.num_chains,
             hook_fn=hook_fn,
             mp_context=mp_context,
             disable_progbar=disable_progbar,
@@ -254,9 +261,10 @@ class MultiChainMCMC(Drawn):
         else:
             seed = next_key(None, None).key.seed
             keys = [ChainKey(seed, chain) for chain in range(self._asked[0])]
+        self._starts = starts
         problem, chains = start_chains(self._config, self.warmup_steps, self._running, starts, keys)
         if stored is not None:
-            chains = stored.chains(problem)
+            chains = stored.chains(problem, chains)
         check_save_params(self._save_params, problem.sites.layout, False)
         if self._store is not None and stored is None:
             numbered = dict(enumerate(chains))
@@ -285,7 +293,9 @@ class MultiChainMCMC(Drawn):
         """Return what keeps the draws that chains make in this process, and answers for all."""
         if stored is None:
             return Draws(problem.sites, self._save_params, *self._asked)
-        return stored.draws(problem, chains, self._asked[1])
+        are_together = self._chain_method == "vectorized" and self._client is None
+        are_together = are_together and problem.engine.joins_chains
+        return stored.draws(problem, chains, self._asked[1], are_together)
 
     def _run_here(
         self,
@@ -328,7 +338,7 @@ class MultiChainMCMC(Drawn):
             warmup_steps=self.warmup_steps,
             num_sweeps=self._num_sweeps,
             bound=self._running,
-            initial_params=self._initial_params[0],
+            initial_params=self._starts[0],
             key=chains[0].key,
             has_hook=self._hook_fn is not None,
             dtype=torch.get_default_dtype(),
@@ -365,7 +375,7 @@ class MultiChainMCMC(Drawn):
                 run_in_processes(
                     task,
                     [chain.key for chain in chains],
-                    self._initial_params,
+                    self._starts,
                     problem.partition.num_blocks,
                     self._mp_context,
                     stop,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from pyro_fnbg.drivers.draws import Draws
 from pyro_fnbg.drivers.interrupts import SAME_PRESS
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.bound import BoundModel
+from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.runs import StoredRun
 
 __all__ = ["START_METHODS", "ChainDone", "Task", "run_in_processes"]
@@ -39,6 +41,8 @@ START_METHODS = tuple(multiprocessing.get_all_start_methods())
 
 # Seconds between two looks at how far the workers are
 PATIENCE = 0.1
+# Seconds in which a worker that is told to end sends home what it has
+GRACE = 10.0
 
 
 class Task(NamedTuple):
@@ -170,6 +174,7 @@ def _begin(task: Task, shared: _Shared, dtype: torch.dtype, device: torch.device
     _task, _shared = task, shared
     # Ctrl-C reaches every process of the terminal; the parent tells the workers what to do
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_soon)
     # Torch's threads do not survive a fork: a worker that used two would wait for ever
     torch.set_num_threads(1)
     torch.set_default_dtype(dtype)
@@ -177,7 +182,34 @@ def _begin(task: Task, shared: _Shared, dtype: torch.dtype, device: torch.device
 
 
 def _is_stopped() -> bool:
-    return bool(_shared.stop.value)
+    """Whether the parent wants no more sweeps, or is not there any more."""
+    parent = multiprocessing.parent_process()
+    return bool(_shared.stop.value) or (parent is not None and not parent.is_alive())
+
+
+def _claimed(store: Path | None, chain: int) -> AbstractContextManager[None]:
+    """Have a chain of a store: a worker may outlive the parent, which has the store, a while."""
+    return nullcontext() if store is None else Archive(store).locked(f".run-{chain}.lock")
+
+
+@contextmanager
+def _closing(draws: DrawKeeper, collector: Collector) -> Generator[None]:
+    """Keep the draws whatever ends the chain."""
+    try:
+        yield
+    finally:
+        draws.close(collector.chains)
+
+
+def _end_soon(*_: object) -> None:
+    """Return the draws so far after SIGTERM, which schedulers send to all processes of a job.
+
+    Where nobody is there to take them, the process ends all the same.
+    """
+    _shared.stop.value = 1
+    timer = threading.Timer(GRACE, os._exit, [1])
+    timer.daemon = True
+    timer.start()
 
 
 def _run_chain(
@@ -202,20 +234,23 @@ def _run_chain(
             draws = Draws(problem.sites, task.save_params, 1, task.num_draws)
         else:
             stored = StoredRun.open(task.store)
-            chains = [stored.chains(problem)[chain]]
+            chains = [stored.chain(problem, chain, chains[0])]
             draws = stored.draws(problem, {chain: chains[0]}, task.num_draws)
         collector = Collector(task.kernel, problem, chains, draws, task.hook_fn, [suffix])
         task.kernel.show(Run(problem, chains[0]), collector.statistics[0])
         num_sweeps = task.warmup_steps + task.num_draws * task.config.thin
         try:
-            with closing(run_chains(problem, chains, num_sweeps, _is_stopped)) as pieces:
+            with (
+                _claimed(task.store, chain),
+                _closing(draws, collector),
+                closing(run_chains(problem, chains, num_sweeps, _is_stopped)) as pieces,
+            ):
                 for piece in pieces:
                     collector.take(piece)
                     now = piece.after
                     numbers = [now.sweeps, *problem.phase(now).rates.tolist()]
                     row = len(numbers)
                     _shared.progress[chain * row : (chain + 1) * row] = numbers
-            draws.close(collector.chains)
         except BaseException as raised:
             # Whatever it is, the draws so far are returned with it
             error = sendable_error(raised, f"the worker of chain {chain}")

@@ -19,6 +19,7 @@ from pyro_fnbg.stores.hierarchy import (
     Variable,
     as_long_as,
     check_free,
+    constants_of,
     make,
     open_root,
     show,
@@ -45,10 +46,10 @@ class Archive:
     def __init__(self, path: Path, is_read_only: bool = False) -> None:
         root = open_root(path, is_read_only)
         self.path, self._root = path, root
-        self.run = str(root.attrs["run"])
-        self.num_chains = int(root.attrs["num_chains"])
-        self.chunk_draws = int(root.attrs["chunk_draws"])
-        self.constants = dict(root.attrs)
+        self.constants = constants_of(root)
+        self.run = str(self.constants["run"])
+        self.num_chains = int(self.constants["num_chains"])
+        self.chunk_draws = int(self.constants["chunk_draws"])
         self.variables = {
             key: Variable(group, name, tuple(shape), dtype, tuple(dims))
             for key, (group, name, shape, dtype, dims) in self.constants["variables"].items()
@@ -117,19 +118,20 @@ class Archive:
         """
         own = ".run.lock" if chain is None else f".run-{chain}.lock"
         with ExitStack() as stack:
-            stack.enter_context(self._locked(own))
+            stack.enter_context(self.locked(own))
             for other in sorted(
                 self.path.glob(".run.lock" if chain is not None else ".run-*.lock")
             ):
                 if self._holder(other.name) != str(os.getpid()):
-                    with self._locked(other.name):
+                    with self.locked(other.name):
                         pass
             if chain is not None:
                 (self.path / own).with_suffix(".pid").write_text(str(os.getpid()))
             if chain is None:
                 for pattern in ("*.partial", "*.part"):
                     for path in self.path.rglob(pattern):
-                        path.unlink()  # of a run that was killed while it wrote
+                        if path.is_file():  # of a run that was killed while it wrote
+                            path.unlink(missing_ok=True)
             yield
 
     def _holder(self, lock: str) -> str:
@@ -138,7 +140,12 @@ class Archive:
         return path.read_text() if path.exists() else ""
 
     @contextmanager
-    def _locked(self, name: str) -> Generator[None]:
+    def locked(self, name: str) -> Generator[None]:
+        """Hold one of the store's locks.
+
+        Raises:
+            RuntimeError: If somebody else holds it.
+        """
         from filelock import FileLock, Timeout
 
         lock = FileLock(self.path / name)
@@ -147,7 +154,7 @@ class Archive:
         except Timeout as error:
             raise RuntimeError(
                 f"store must be of no other run that goes on, got {str(self.path)!r}, to which one "
-                "writes right now"
+                "writes right now, or broke off in a process that is still there"
             ) from error
         try:
             yield
@@ -163,18 +170,11 @@ class Archive:
         _save(self.path, self.run, self.num_chains, chains)
 
     def saved(self) -> dict[int, Saved]:
-        """Read the states of all chains.
+        """Read the states of those chains that have begun, by number.
 
         Raises:
             DamagedStore: If one is missing, or the files that hold them are not of this run.
         """
-        chains = self.saved_so_far()
-        if missing := sorted(set(range(self.num_chains)) - chains.keys()):
-            raise DamagedStore(f"the store has no checkpoint of the chains {missing}")
-        return chains
-
-    def saved_so_far(self) -> dict[int, Saved]:
-        """Read the states of those chains that have begun."""
         chains: dict[int, Saved] = {}
         for path in sorted(self.path.glob("checkpoint*.npz")):
             run, found = read_checkpoint(path)
@@ -186,6 +186,12 @@ class Archive:
                 for number, one in found.items()
                 if number not in chains or one.state.sweeps > chains[number].state.sweeps
             }
+        counts = self.complete_draws
+        missing = [number for number, count in enumerate(counts) if count and number not in chains]
+        if missing or not chains:
+            raise DamagedStore(
+                f"the store has no checkpoint of the chains {missing or 'that it had'}"
+            )
         return dict(sorted(chains.items()))
 
     def write(self, key: str, chain: int, first: int, values: NDArray[Any]) -> None:
@@ -204,10 +210,12 @@ class Archive:
 
         with FileLock(self.path / ".commit.lock"):
             root = open_root(self.path)
-            counts = [int(count) for count in root[POSTERIOR].attrs["complete_draws"]]
+            shown = root[POSTERIOR].attrs
+            counts = [int(count) for count in shown["complete_draws"]]
             for chain, count in complete.items():
                 counts[chain] = max(counts[chain], count)
-            show(root, counts, attributes)
+            num_samples = max(attributes["num_samples"], shown["num_samples"])
+            show(root, counts, {**attributes, "num_samples": num_samples})
 
     def read(self, key: str, chain: int, first: int, stop: int) -> NDArray[Any]:
         """Read some draws of a chain, whether readers are shown them or not.
@@ -216,6 +224,8 @@ class Archive:
             DamagedStore: If a chunk is missing or was changed; names it.
         """
         array = as_long_as(self._root[key], 1, stop)
+        if 0 in array.shape[2:]:
+            return np.empty((stop - first, *array.shape[2:]), array.dtype)
         try:
             for number in range(first // self.chunk_draws, -(-stop // self.chunk_draws)):
                 place = (chain, number, *(0 for _ in array.shape[2:]))

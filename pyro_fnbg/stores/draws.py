@@ -20,7 +20,7 @@ from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.constrained import ConstrainedDraws
 from pyro_fnbg.results.attributes import measured_attributes, streams
 from pyro_fnbg.stores.archive import Archive
-from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, Variable
+from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, Variable, check_variables
 from pyro_fnbg.stores.writer import StoreWriter
 
 __all__ = ["StoredDraws", "variables_of"]
@@ -48,6 +48,7 @@ def variables_of(problem: Problem, names: Sequence[str] | None) -> list[Variable
     ]
     if problem.plan.is_exact:
         found.append(Variable(SAMPLE_STATS, "lp", (), "float64", ()))
+    check_variables(found)
     return found
 
 
@@ -60,6 +61,7 @@ class StoredDraws(DrawKeeper):
         chains: Where the chains are, by their numbers in the store.
         tails: Their draws that fill no chunk yet, by the same numbers.
         attributes: What is said of the draws.
+        are_together: Whether chains that are equally far go through the engine together.
     """
 
     def __init__(
@@ -69,13 +71,14 @@ class StoredDraws(DrawKeeper):
         chains: Mapping[int, ChainState],
         tails: Mapping[int, Mapping[str, NDArray[Any]]],
         attributes: Mapping[str, Any],
+        are_together: bool,
     ) -> None:
         self._numbers = list(chains)
         self._archive, self._attributes = archive, attributes
         self._keys = {(one.group, one.name): key for key, one in archive.variables.items()}
         names = [name for group, name in self._keys if group == POSTERIOR]
         self._constrained = ConstrainedDraws(problem.sites, names)
-        self._writer = StoreWriter(archive, problem, chains, tails)
+        self._writer = StoreWriter(archive, problem, chains, tails, are_together)
         self._statistics = [
             _StoredStatistics(problem.partition, self._writer, self._keys, number)
             for number in chains
@@ -117,7 +120,7 @@ class StoredDraws(DrawKeeper):
     def finish(self, reports: Sequence[ChainReport]) -> None:
         """Say what was measured at the end, and which random streams chains had."""
         measured = measured_attributes(reports) if reports else {}
-        keys = [one.state.key for one in self._archive.saved_so_far().values()]
+        keys = [one.state.key for one in self._archive.saved().values()]
         self._archive.commit({}, {**self._attributes, **streams(keys), **measured})
 
     def hand_over(self, chains: Sequence[int], num_draws: int) -> Mapping[str, Tensor]:

@@ -6,6 +6,7 @@ a whole. So they meet arrays of equal lengths, and no draw that is not on disk.
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -27,14 +28,19 @@ __all__ = [
     "as_long_as",
     "as_store",
     "check_free",
+    "check_variables",
     "chunk_length",
+    "constants_of",
     "make",
     "open_root",
     "show",
 ]
 
 FORMAT = 1
-POSTERIOR, SAMPLE_STATS = "posterior", "sample_stats"
+POSTERIOR, SAMPLE_STATS, CONSTANTS = "posterior", "sample_stats", "run"
+# Letters that paths have another use for, and names that are those of files of a store's own
+SPECIAL, RESERVED = "%/\\", ("", ".", "..", "zarr.json")
+MAX_BYTES = 200  # of the name of a file
 # A chunk holds about so many bytes, sites and statistics together; those of all chains, which are
 # in memory, so many at most
 CHUNK_BYTES, BUFFER_BYTES = 4_000_000, 256_000_000
@@ -61,8 +67,11 @@ class Variable(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Path of its array; a slash in the name of a site would begin a group."""
-        return f"{self.group}/{self.name.replace('%', '%25').replace('/', '%2F')}"
+        """Path of its array: its name, but for letters that have another use in paths."""
+        own = "".join(f"%{ord(c):02X}" if c in SPECIAL else c for c in self.name)
+        if own in RESERVED or own.endswith((".part", ".partial")):
+            own += "%"
+        return f"{self.group}/{own}"
 
     @property
     def num_bytes(self) -> int:
@@ -78,7 +87,8 @@ def as_store(path: object) -> Path:
     """
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise TypeError(f"store must be a path, got {shown(path)}")
-    return Path(path).expanduser()
+    # A script may go to another folder
+    return Path(path).expanduser().absolute()
 
 
 def check_free(path: Path) -> None:
@@ -97,6 +107,24 @@ def check_free(path: Path) -> None:
         raise FileNotFoundError(
             f"store must be a path in a folder that is there, got {str(path)!r}"
         )
+
+
+def check_variables(variables: Sequence[Variable]) -> None:
+    """Check that sites have names that arrays can have.
+
+    Raises:
+        ValueError: If one has not; names it.
+    """
+    for variable in variables:
+        if variable.name in ("chain", "draw"):
+            raise ValueError(
+                f"site {variable.name!r} has the name of a dimension of the store: give it another"
+            )
+        if len(variable.key.encode()) > MAX_BYTES:
+            raise ValueError(
+                f"site {shown(variable.name)} must have a name of {MAX_BYTES} bytes at most to be "
+                "stored: give it another"
+            )
 
 
 def chunk_length(variables: Sequence[Variable], num_chains: int) -> int:
@@ -126,8 +154,9 @@ def make(
 
     chunk_draws = chunk_length(variables, num_chains)
     described = {one.key: list(one) for one in variables}
-    own = {"format": FORMAT, "chunk_draws": chunk_draws, "variables": described}
-    root = zarr.create_group(path, attributes={**own, **constants})
+    told = {"chunk_draws": chunk_draws, "variables": described, **constants}
+    # As text, which every format of files can hold
+    root = zarr.create_group(path, attributes={"format": FORMAT, CONSTANTS: json.dumps(told)})
     for group in (POSTERIOR, SAMPLE_STATS):
         made = root.create_group(group)
         for dim, length, chunk in (("chain", num_chains, num_chains), ("draw", 0, NUMBERS)):
@@ -176,6 +205,12 @@ def open_root(path: Path, is_read_only: bool = False) -> Any:
     return root
 
 
+def constants_of(root: Any) -> dict[str, Any]:
+    """Return what is said of the run and stays the same."""
+    told: dict[str, Any] = json.loads(root.attrs[CONSTANTS])
+    return told
+
+
 def show(root: Any, counts: Sequence[int], attributes: Mapping[str, Any]) -> None:
     """Say how long arrays are, and what readers are told besides, in one step at the end."""
     import zarr
@@ -188,12 +223,12 @@ def show(root: Any, counts: Sequence[int], attributes: Mapping[str, Any]) -> Non
             as_long_as(numbers, 0, stop)[first:stop] = np.arange(first, stop)
         if numbers.shape[0] < length:
             numbers.resize((length,))
-    for key in root.attrs["variables"]:
+    for key in constants_of(root)["variables"]:
         array = root[key]
         if array.shape[1] < length:
             array.resize((array.shape[0], length, *array.shape[2:]))
-    is_complete = min(counts) >= attributes["num_samples"]
-    found = {"complete": is_complete, "is_complete": int(is_complete)}
+    is_complete = int(min(counts) >= attributes["num_samples"])
+    found = {"complete": is_complete, "is_complete": is_complete}
     root[POSTERIOR].attrs.update({**attributes, **found, "complete_draws": list(counts)})
     with warnings.catch_warnings():
         # Of files that are no arrays, and of metadata that zarr 3 does not have in its own book yet

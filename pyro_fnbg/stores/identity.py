@@ -49,6 +49,7 @@ def identity_of(problem: Problem) -> dict[str, str]:
     moves = Counter(move.name for move in problem.moves.of_block)
     found["moves"] = ", ".join(f"{name} of {count} blocks" for name, count in moves.items())
     found["target"] = plan.target
+    found["target_accept_prob"] = _described(problem.moves.targets)
     found["warmup_steps"] = str(problem.warmup_steps)
     found["sweeps that tune"] = str(problem.tuned_sweeps)
     found["thin"] = str(problem.thin)
@@ -124,7 +125,13 @@ def _described(value: object) -> str:
 def _parts(value: object) -> Iterator[bytes | memoryview]:
     """Yield bytes that two values share if they are the same; of what is not known, its type."""
     if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
+        kind = _shaped(value.shape, value.dtype)
+        try:
+            value = value.detach().cpu().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+            value = value.numpy()
+        except (NotImplementedError, RuntimeError, TypeError):  # sparse ones, and others
+            value = None
+        yield kind.encode()
     if isinstance(value, np.ndarray) and value.dtype != object:
         yield _shaped(value.shape, value.dtype).encode()
         yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data

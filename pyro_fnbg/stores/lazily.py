@@ -71,9 +71,10 @@ class StoredArray(BackendArray):
     def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
         """Read what is asked for of each dimension: a number, a slice or an array of numbers."""
         chains, draws = np.arange(self.shape[0])[key[0]], np.arange(self.shape[1])[key[1]]
-        found = np.stack(
-            [self._chains[chain].read(np.atleast_1d(draws)) for chain in np.atleast_1d(chains)]
-        )
+        all_chains, all_draws = np.atleast_1d(chains), np.atleast_1d(draws)
+        found = np.empty((len(all_chains), len(all_draws), *self.shape[2:]), self.dtype)
+        for place, chain in enumerate(all_chains):
+            found[place] = self._chains[chain].read(all_draws)
         # From the last dimension on, since a number takes its dimension away
         for dim in range(len(key) - 1, 1, -1):
             found = found[(slice(None),) * dim + (key[dim],)]

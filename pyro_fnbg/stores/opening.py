@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyro_fnbg.chains.keeping import kept_chains
 from pyro_fnbg.results.export import SAMPLE_DIMS, assemble
@@ -50,19 +52,30 @@ def open_store(store: str | os.PathLike[str]) -> Any:
     from pyro_fnbg.stores.lazily import StoredArray, TailedDraws
 
     archive = Archive(as_store(store), is_read_only=True)
-    saved = archive.saved()
+    saved, shown = archive.saved(), archive.complete_draws
     thin = int(archive.constants["identity"]["thin"])
-    counts = [one.state.draw_tally.sweeps // thin for one in saved.values()]
+    counts, tails = list(shown), dict[int, Mapping[str, NDArray[Any]]]()
+    for number, one in saved.items():
+        num_draws = one.state.draw_tally.sweeps // thin
+        if num_draws > counts[number]:
+            counts[number], tails[number] = num_draws, one.tail
     kept, num_draws = kept_chains(counts)
-    numbers = kept or list(saved)
+    numbers = kept or list(range(archive.num_chains))
     labels = {"chain": numbers, "layer": archive.constants["layers"]}
     groups = {}
     for group in (POSTERIOR, SAMPLE_STATS):
         variables = {}
         for key, variable in archive.variables.items():
             if variable.group == group:
+                nothing = np.empty((0, *variable.shape), variable.dtype)
                 draws = [
-                    TailedDraws(archive, key, number, counts[number], saved[number].tail[key])
+                    TailedDraws(
+                        archive,
+                        key,
+                        number,
+                        counts[number],
+                        tails.get(number, {}).get(key, nothing),
+                    )
                     for number in numbers
                 ]
                 values = StoredArray(draws, num_draws)

@@ -97,8 +97,13 @@ class StoredRun(NamedTuple):
 
     @property
     def keys(self) -> list[ChainKey]:
-        """The chains' random streams."""
-        return [one.state.key for one in self.saved.values()]
+        """The random streams of all chains; those that have not begun follow the others."""
+        number, one = next(iter(self.saved.items()))
+        seed, stream = one.state.key
+        followed = [ChainKey(seed, stream + k - number) for k in range(self.archive.num_chains)]
+        return [
+            self.saved[k].state.key if k in self.saved else key for k, key in enumerate(followed)
+        ]
 
     @property
     def warmup_steps(self) -> int:
@@ -120,8 +125,10 @@ class StoredRun(NamedTuple):
         """Sites whose draws are kept."""
         return [one.name for one in self.archive.variables.values() if one.group == POSTERIOR]
 
-    def positions(self, bound: BoundModel) -> list[dict[str, Tensor]]:
+    def positions(self, bound: BoundModel) -> list[dict[str, Tensor] | None]:
         """Return where the chains are, by site, once it is sure that the model has these sites.
+
+        None stands for those that have not begun.
 
         Raises:
             ValueError: If it has others; names them.
@@ -135,22 +142,36 @@ class StoredRun(NamedTuple):
         sites = tuple(Site(name, tuple(shape)) for name, shape in self.archive.constants["sites"])
         layout = Layout(sites)
         return [
-            {name: value.clone() for name, value in layout.unflatten(one.state.position).items()}
-            for one in self.saved.values()
+            layout.unflatten(self.saved[number].state.position.clone())
+            if number in self.saved
+            else None
+            for number in range(self.archive.num_chains)
         ]
 
-    def chains(self, problem: Problem) -> list[ChainState]:
+    def chains(self, problem: Problem, started: Sequence[ChainState]) -> list[ChainState]:
         """Return the chains where they were, once model, data, blocks and moves are the same.
+
+        Args:
+            problem: What they share.
+            started: The chains at a start, for those that have not begun.
 
         Raises:
             ValueError: If they are not; names what differs.
             DamagedStore: If a checkpoint does not fit its store.
         """
         _refuse(differences(self.archive.constants["identity"], identity_of(problem)))
-        return [self._restored(problem, number) for number in self.saved]
+        return [self.chain(problem, number, start) for number, start in enumerate(started)]
+
+    def chain(self, problem: Problem, number: int, started: ChainState) -> ChainState:
+        """Return one chain where it was, or at its start if it has not begun; see ``chains``."""
+        return self._restored(problem, number) if number in self.saved else started
 
     def draws(
-        self, problem: Problem, chains: Mapping[int, ChainState], num_samples: int
+        self,
+        problem: Problem,
+        chains: Mapping[int, ChainState],
+        num_samples: int,
+        are_together: bool = False,
     ) -> StoredDraws:
         """Return what takes the next draws of some chains.
 
@@ -158,10 +179,11 @@ class StoredRun(NamedTuple):
             problem: What the chains share.
             chains: Where they are, by number.
             num_samples: Draws of each chain that the run is asked for.
+            are_together: Whether chains that are equally far go through the engine together.
         """
         attributes = _attributes(problem, self.keys, num_samples)
-        tails = {number: self.saved[number].tail for number in chains}
-        return StoredDraws(self.archive, problem, chains, tails, attributes)
+        tails = {number: self.saved[number].tail for number in chains if number in self.saved}
+        return StoredDraws(self.archive, problem, chains, tails, attributes, are_together)
 
     def _restored(self, problem: Problem, number: int) -> ChainState:
         """Return a chain in the form that engines work with, once it fits store and model."""

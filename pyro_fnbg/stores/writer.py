@@ -36,6 +36,7 @@ class StoreWriter:
         problem: What the chains share.
         chains: Where this writer's chains are, by number.
         tails: Their draws that fill no chunk yet, by chain and key.
+        are_together: Whether chains that are equally far go through the engine together.
     """
 
     def __init__(
@@ -44,8 +45,14 @@ class StoreWriter:
         problem: Problem,
         chains: Mapping[int, ChainState],
         tails: Mapping[int, Arrays],
+        are_together: bool,
     ) -> None:
         self._archive, self._problem = archive, problem
+        # The chains that go together
+        groups: dict[int, list[int]] = {}
+        for number, chain in chains.items():
+            groups.setdefault(chain.sweeps if are_together else number, []).append(number)
+        self._groups = list(groups.values())
         self._shown = archive.complete_draws
         self._chunks = {
             number: _Chunk(archive, problem.num_draws(chain), tails.get(number, {}))
@@ -78,8 +85,7 @@ class StoreWriter:
 
         Their bits depend on which others go with them, so they stay together.
         """
-        sweeps = {chain.sweeps for chain in chains.values()}
-        return len(sweeps) == 1 or not self._problem.engine.joins_chains
+        return all(len({chains[one].sweeps for one in group}) == 1 for group in self._groups)
 
     def commit(self, chains: Mapping[int, ChainState], attributes: Mapping[str, Any]) -> None:
         """Show readers all whole chunks, and keep where the chains are.
@@ -94,11 +100,12 @@ class StoreWriter:
     def close(self, chains: Mapping[int, ChainState], attributes: Mapping[str, Any]) -> None:
         """Show readers all draws, and keep where the chains are; see ``commit``.
 
-        Where something broke off between draws and their chain's state, or between chains that go
-        together, the last commit stays: the run goes on from there with the same draws.
+        Where something broke off between draws and their chain's state, the last commit stays; and
+        where it did between chains that go together, the last checkpoint. The run goes on from
+        there, with the same draws.
         """
         made = {number: self._problem.num_draws(chain) for number, chain in chains.items()}
-        if self.counts != made or not self._are_even(chains):
+        if self.counts != made:
             return
         for number, chunk in self._chunks.items():
             if chunk.filled:
@@ -124,12 +131,14 @@ class StoreWriter:
         attributes: Mapping[str, Any],
     ) -> None:
         self._archive.commit(counts, attributes)
+        self._due = time.monotonic() + SECONDS
+        if not self._are_even(chains):
+            return
         saved = {
             number: Saved(state, log_density(self._problem, state), self._chunks[number].tail)
             for number, state in chains.items()
         }
         self._archive.save(saved)
-        self._due = time.monotonic() + SECONDS
 
 
 class _Chunk:

@@ -78,6 +78,24 @@ def test_a_run_that_broke_off_goes_on_with_our_driver(engine, tmp_path):
     assert_same_runs(go_on(tmp_path / "run", FNBG(NET, engine=engine), X, Y), expected)
 
 
+def test_chains_that_have_not_begun_are_started_by_our_driver(tmp_path):
+    expected = drive(FNBG(NET, engine="fused"), X, Y, **SIZES)
+    store = StoreHook(tmp_path / "run", 40, 3)
+    steps = iter(range(60))
+
+    def hook(*args):
+        store(*args)
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stock(FNBG(NET, engine="fused"), X, Y, hook_fn=hook, num_chains=3, **WITHOUT_DRAWS)
+    posterior = open_store(tmp_path / "run")["posterior"]
+    assert posterior.attrs["complete_draws"] == [40, 0, 0]
+    assert posterior.sizes["draw"] == 40
+    assert_same_runs(go_on(tmp_path / "run", FNBG(NET, engine="fused"), X, Y), expected)
+
+
 def test_what_does_not_fit_is_refused(tmp_path):
     few = StoreHook(tmp_path / "few", 40, 2)
     with pytest.raises(ValueError, match="num_chains must be that of MCMC, got 2, but there is"):

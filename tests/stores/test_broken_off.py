@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +189,78 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(
     assert run_and_kill(path, "never", 0) == 0
     found = torch.load(f"{path}.pt")
     assert all(torch.equal(found[name], values) for name, values in never_killed.items())
+
+
+WITH_WORKERS = """
+    import multiprocessing, os, signal, sys
+    import pyro, torch
+    from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+    from pyro_fnbg.stores import hierarchy, writer
+
+    hierarchy.CHUNK_BYTES, writer.SECONDS = 7 * (4 * 13 + 28), 0.0
+    path, method, what = sys.argv[1:]
+
+    def hook(kernel, params, stage, i):
+        if (stage, i) == ("Sample [0]", 20):
+            if what == "parent":
+                os.kill(multiprocessing.parent_process().pid, signal.SIGKILL)
+            else:
+                os.killpg(0, signal.SIGTERM)
+
+    if __name__ == "__main__":
+        x = torch.sin(1.7 * torch.arange(60.0)).reshape(30, 2)
+        y = (x[:, 0] > 0).long()
+        net = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+        pyro.set_rng_seed(1)
+        mcmc = MultiChainMCMC(
+            FNBG(net, engine="trace"), 1_000_000, 12, num_chains=2, store=path, hook_fn=hook,
+            disable_progbar=True, chain_method="processes", mp_context=method,
+        )
+        mcmc.run(x, y)
+        print("kept", mcmc.num_samples, mcmc.is_complete)
+"""
+
+
+def run_with_workers(tmp_path, method, what):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(WITH_WORKERS))
+    command = [sys.executable, "-W", "ignore", script, tmp_path / "run", method, what]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=100, start_new_session=True
+    )
+
+
+def assert_goes_on_with_the_same_draws(tmp_path):
+    found = open_store(tmp_path / "run")["posterior"]
+    num_draws = found.sizes["draw"]
+    assert num_draws > 0
+    sizes = SIZES | {"num_chains": 2, "draws": num_draws}
+    expected = by_chain(drive(FNBG(NET, engine="trace"), X, Y, **sizes))
+    for name, values in expected.items():
+        assert np.array_equal(found[name], values[found["chain"].values.tolist()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_whose_parent_was_killed_end_and_let_others_go_on(method, tmp_path):
+    assert run_with_workers(tmp_path, method, "parent").returncode == -9
+    deadline, has_ended = time.monotonic() + 60, False
+    while not has_ended:
+        assert time.monotonic() < deadline
+        try:
+            with pytest.warns(UserWarning, match="the run was stopped after max_seconds"):
+                go_on(tmp_path / "run", FNBG(NET, engine="trace"), X, Y, max_seconds=1e-9)
+            has_ended = True
+        except RuntimeError:  # they have the store until they have ended
+            time.sleep(0.1)
+    assert_goes_on_with_the_same_draws(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_sigterm_for_all_processes_of_a_run_keeps_its_draws(method, tmp_path):
+    done = run_with_workers(tmp_path, method, "all")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("kept ")
+    assert done.stdout.endswith(" False\n")
+    assert_goes_on_with_the_same_draws(tmp_path)

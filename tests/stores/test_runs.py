@@ -22,6 +22,7 @@ from pyro_fnbg import (
     to_arviz,
 )
 from pyro_fnbg.stores import writer
+from pyro_fnbg.stores.archive import Archive
 from support.drivers import by_chain, drive, same
 from support.engines import WITH_COMPILED
 from support.stores import NET, SIZES, X, Y, assert_same_runs, go_on
@@ -76,6 +77,60 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(engine, sweeps, tm
 @pytest.mark.parametrize("sweeps", [0, 36])
 def test_a_run_goes_on_from_its_start_and_from_the_end_of_its_warmup(sweeps, tmp_path):
     stop_and_go_on("fused", sweeps, tmp_path / "run")
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("method", ["sequential", "processes"])
+def test_chains_that_are_not_equally_far_are_kept_and_go_on(method, tmp_path):
+    """Also on an engine that those go through together that are equally far."""
+    options = {"chain_method": method, "hook_fn": stop_after(70 if method == "sequential" else 30)}
+    with pytest.raises(Stopped):
+        drive(FNBG(NET, engine="captured"), X, Y, store=tmp_path / "run", **SIZES, **options)
+    kept = open_store(tmp_path / "run")["posterior"]["layer1.weight"]
+    assert kept.size > 0
+    before = sum(one.state.sweeps for one in saved_in(tmp_path / "run"))
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="the run was stopped after max_seconds"):
+            go_on(tmp_path / "run", FNBG(NET, engine="captured"), X, Y, max_seconds=1e-9)
+        after = sum(one.state.sweeps for one in saved_in(tmp_path / "run"))
+        assert before < after
+        before = after
+    found = go_on(tmp_path / "run", FNBG(NET, engine="captured"), X, Y, chain_method=method)
+    assert found.is_complete
+    found = by_chain(found)["layer1.weight"][kept["chain"].values.tolist(), : kept.sizes["draw"]]
+    assert np.array_equal(found, kept)
+
+
+def saved_in(path):
+    return Archive(path).saved().values()
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("method", ["vectorized", "sequential", "processes"])
+@pytest.mark.parametrize("engine", ["captured", "fused"])
+def test_an_error_of_a_hook_costs_no_draw(engine, method, tmp_path):
+    """As many are kept as without a store, and all of them are the run's own."""
+    hooks = [stop_after(35 if method == "processes" else 100) for _ in range(2)]
+    options = {"chain_method": method, **SIZES}
+    pyro.set_rng_seed(1)
+    in_memory = MultiChainMCMC(
+        FNBG(NET, engine=engine), 40, 12, num_chains=3, chain_method=method, hook_fn=hooks[0],
+        disable_progbar=True,
+    )  # fmt: skip
+    with pytest.raises(Stopped), pytest.warns(UserWarning, match="stopped by an error"):
+        in_memory.run(X, Y)
+    with pytest.raises(Stopped), pytest.warns(UserWarning, match="stopped by an error"):
+        drive(FNBG(NET, engine=engine), X, Y, store=tmp_path / "run", hook_fn=hooks[1], **options)
+    kept = open_store(tmp_path / "run")["posterior"]
+    if method != "processes":  # whose chains are as far as they happen to be
+        assert kept.sizes["draw"] == in_memory.num_samples
+        for name, values in by_chain(in_memory).items():
+            assert np.array_equal(kept[name], values)
+    expected = drive(FNBG(NET, engine=engine), X, Y, hook_fn=lambda *_: 0, **options)
+    found = go_on(
+        tmp_path / "run", FNBG(NET, engine=engine), X, Y, chain_method=method, hook_fn=lambda *_: 0
+    )
+    assert same(by_chain(found), by_chain(expected))
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -216,8 +271,92 @@ OTHERS = {
     "moves": (FNBG(plain, moves="pcn"), (torch.full((10,), 3.0),), "moves was walk of 1 blocks"),
     "engine": (FNBG(plain, engine="trace"), (torch.full((10,), 3.0),), "engine was captured"),
     "target": (FNBG(plain, likelihood_scale=0.5), (torch.full((10,), 3.0),), "target was exact"),
+    "aim": (
+        FNBG(plain, target_accept_prob=0.9),
+        (torch.full((10,), 3.0),),
+        "target_accept_prob was",
+    ),
     "tuning": (FNBG(plain, adapt=False), (torch.full((10,), 3.0),), "sweeps that tune was 20"),
 }
+
+
+def narrow(y):
+    mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+    pyro.sample("y", dist.Uniform(mean - 1e-3, mean + 1e-3), obs=y)
+
+
+@pytest.mark.parametrize("method", ["vectorized", "processes"])
+def test_a_run_whose_starts_were_given_goes_on_without_them(method, tmp_path):
+    """No draw of the prior is possible."""
+    start = {"mean": torch.tensor([3.0, 3.0005])}
+    y = torch.tensor(3.0)
+    options = {"num_chains": 2, "chain_method": method}
+    drive(FNBG(narrow), y, store=tmp_path / "run", initial_params=start, **options)
+    found = go_on(tmp_path / "run", FNBG(narrow), y, more_samples=5, chain_method=method)
+    expected = drive(FNBG(narrow), y, initial_params=start, draws=25, **options)
+    assert same(by_chain(found), by_chain(expected))
+
+
+NAMES = ("a\\b", "x.part", "x.partial", ".", "..", "zarr.json", "a/b", "50%", "w\n", "ä", " ")
+
+
+def of_many_names(y, unused):
+    for name in NAMES:
+        pyro.sample(name, dist.Normal(0.0, 1.0))
+    pyro.sample("empty", dist.Normal(torch.zeros(0), 1.0).to_event(1))
+    plain(y)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize(
+    "unused",
+    [
+        torch.ones(3, dtype=torch.bfloat16), torch.eye(2).to_sparse(), torch.zeros(0), None,
+        torch.tensor([1j]).conj(), {"a": [1, "b"]}, np.array([None]), torch.tensor(True),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_sites_of_any_name_and_arguments_of_any_kind_are_stored(unused, tmp_path):
+    y = torch.full((10,), 3.0)
+    expected = drive(FNBG(of_many_names), y, unused, draws=15)
+    found = drive(FNBG(of_many_names), y, unused, store=tmp_path / "run", draws=15)
+    assert same(by_chain(found), by_chain(expected))
+    posterior = open_store(tmp_path / "run")["posterior"]
+    for name, values in by_chain(expected).items():
+        assert np.array_equal(posterior[name], values)
+    longer = go_on(tmp_path / "run", FNBG(of_many_names), y, unused, more_samples=2)
+    assert longer.num_samples == 17
+
+
+@pytest.mark.parametrize("name", ["chain", "draw", "ä" * 120])
+def test_a_site_with_a_name_that_cannot_be_stored_is_refused(name, tmp_path):
+    def model():
+        pyro.sample(name, dist.Normal(0.0, 1.0))
+        pyro.factor("f", torch.zeros(()))
+
+    with pytest.raises(ValueError, match=f"site '{name[:3]}.* give it another"):
+        drive(FNBG(model), store=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_relative_path_is_that_of_the_folder_where_it_was_given(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    mcmc = MultiChainMCMC(FNBG(NET), 20, store="run", disable_progbar=True)
+    monkeypatch.chdir(tmp_path / "other")
+    mcmc.run(X, Y)
+    assert by_chain(mcmc)["layer1.bias"].shape == (1, 20, 3)
+    assert (tmp_path / "run").is_dir()
+
+
+def test_a_store_is_written_to_a_file_as_arviz_does(tmp_path):
+    drive(FNBG(NET), X, Y, store=tmp_path / "run")
+    open_store(tmp_path / "run").to_netcdf(tmp_path / "a.nc")
+    xr.open_datatree(tmp_path / "run", engine="zarr").to_netcdf(tmp_path / "b.nc")
+    with xr.open_datatree(tmp_path / "b.nc") as tree:
+        assert tree["posterior"].attrs["complete"]
+    none = open_store(tmp_path / "run")["posterior"]["layer1.weight"].isel(chain=[]).values
+    assert none.shape == (0, 20, 3, 2)
 
 
 @pytest.mark.parametrize("what", OTHERS)
@@ -241,6 +380,9 @@ def test_a_path_that_is_taken_is_refused_and_stays(tmp_path):
         MultiChainMCMC(FNBG(NET), 5, store=3)
     with pytest.raises(FileNotFoundError, match="store must be a folder that"):
         MultiChainMCMC.resume(tmp_path / "nothing", FNBG(NET))
+    drive(FNBG(NET), X, Y, store=tmp_path / "thin", thin=2)
+    with pytest.raises(ValueError, match="kernel has thin=3, but the run in the store has thin=2"):
+        MultiChainMCMC.resume(tmp_path / "thin", FNBG(NET, thin=3))
     with pytest.raises(ValueError, match="more_samples must be a whole number, 0 or more"):
         MultiChainMCMC.resume(tmp_path / "nothing", FNBG(NET), -1)
 
