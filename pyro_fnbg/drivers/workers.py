@@ -102,6 +102,8 @@ class _Shared(NamedTuple):
 # What a worker was given when it started
 _task: Task
 _shared: _Shared
+# Number of the process that started it
+_parent: int
 
 
 def run_in_processes(
@@ -170,8 +172,8 @@ def run_in_processes(
 
 def _begin(task: Task, shared: _Shared, dtype: torch.dtype, device: torch.device) -> None:
     """Set a worker up."""
-    global _task, _shared
-    _task, _shared = task, shared
+    global _task, _shared, _parent
+    _task, _shared, _parent = task, shared, os.getppid()
     # Ctrl-C reaches every process of the terminal; the parent tells the workers what to do
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end_soon)
@@ -183,8 +185,11 @@ def _begin(task: Task, shared: _Shared, dtype: torch.dtype, device: torch.device
 
 def _is_stopped() -> bool:
     """Whether the parent wants no more sweeps, or is not there any more."""
-    parent = multiprocessing.parent_process()
-    return bool(_shared.stop.value) or (parent is not None and not parent.is_alive())
+    return bool(_shared.stop.value) or _is_orphan()
+
+
+def _is_orphan() -> bool:
+    return os.getppid() != _parent
 
 
 def _claimed(store: Path | None, chain: int) -> AbstractContextManager[None]:
@@ -256,6 +261,8 @@ def _run_chain(
             error = sendable_error(raised, f"the worker of chain {chain}")
         count = problem.num_draws(collector.chains[0])
         report = collector.report(0) if count else None
+    if _is_orphan():  # nobody takes what it returns, nor tells it to end
+        os._exit(1)
     in_memory = draws.of_chain(0) if isinstance(draws, Draws) else {}
     values = {name: value.cpu().numpy() for name, value in in_memory.items()}
     return ChainDone(chain, values, count, report, error)

@@ -700,8 +700,8 @@ _IN_DRIVER = [
     Fault(
         "draws-made-ahead-counted-twice",
         "pyro_fnbg.stock.ahead",
-        "advance(self.problem, self.before, self.record",
-        "advance(self.problem, self.after, self.record",
+        "advance(self.problem, self.before, self.handed_out",
+        "advance(self.problem, self.after, self.handed_out",
         "tests/stock/test_ahead.py::"
         "test_reports_in_the_middle_of_a_chunk_count_the_draws_handed_out[1-fused]",
     ),
