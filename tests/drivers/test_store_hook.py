@@ -26,8 +26,7 @@ def assert_holds(path, expected):
         assert np.array_equal(posterior[name], values)
 
 
-@pytest.mark.parametrize("engine", ["trace", "fused"])
-@pytest.mark.parametrize("num_chains", [1, 3])
+@pytest.mark.parametrize(("engine", "num_chains"), [("trace", 1), ("fused", 3)])
 def test_the_store_has_the_draws_that_pyro_would_have_kept(num_chains, engine, tmp_path):
     """Of draws that the kernel made one by one, and of those that it made several at once."""
     sizes = SIZES | {"num_chains": num_chains}

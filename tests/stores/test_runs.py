@@ -27,6 +27,7 @@ from support.drivers import by_chain, drive, same
 from support.engines import WITH_COMPILED
 from support.stores import NET, SIZES, X, Y, assert_same_runs, go_on
 
+OTHER_ENGINES = ("trace", "feedforward", "fused")
 # A variance that is drawn from its conditional beside walks, and positive numbers
 HIERARCHY = BayesianMLP(
     [2, 3, 1],
@@ -34,6 +35,10 @@ HIERARCHY = BayesianMLP(
     observation_scale=dist.Gamma(2.0, 2.0),
     prior_scale=ScalePrior(dist.InverseGamma(2.0, 1.0), of="variance"),
 )
+
+
+def slowly(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 class Stopped(Exception):
@@ -67,10 +72,15 @@ def stop_and_go_on(engine, sweeps, path):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("sweeps", [7, 75], ids=["in the warmup", "later"])
 @pytest.mark.parametrize("engine", WITH_COMPILED)
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(engine, sweeps, tmp_path):
-    stop_and_go_on(engine, sweeps, tmp_path / "run")
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(engine, tmp_path):
+    stop_and_go_on(engine, 75, tmp_path / "run")
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("engine", ["captured", *(slowly(name) for name in OTHER_ENGINES)])
+def test_a_run_that_was_stopped_in_its_warmup_goes_on_likewise(engine, tmp_path):
+    stop_and_go_on(engine, 7, tmp_path / "run")
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -106,8 +116,17 @@ def saved_in(path):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("method", ["vectorized", "sequential", "processes"])
-@pytest.mark.parametrize("engine", ["captured", "fused"])
+@pytest.mark.parametrize(
+    ("engine", "method"),
+    [
+        ("captured", "vectorized"),
+        ("fused", "vectorized"),
+        slowly("captured", "sequential"),
+        slowly("fused", "sequential"),
+        slowly("captured", "processes"),
+        slowly("fused", "processes"),
+    ],
+)
 def test_an_error_of_a_hook_costs_no_draw(engine, method, tmp_path):
     """As many are kept as without a store, and all of them are the run's own."""
     hooks = [stop_after(35 if method == "processes" else 100) for _ in range(2)]
@@ -134,8 +153,16 @@ def test_an_error_of_a_hook_costs_no_draw(engine, method, tmp_path):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("method", ["vectorized", "sequential", "processes"])
-@pytest.mark.parametrize("before", ["vectorized", "processes"])
+@pytest.mark.parametrize(
+    ("before", "method"),
+    [
+        ("vectorized", "processes"),
+        ("processes", "sequential"),
+        slowly("vectorized", "sequential"),
+        slowly("processes", "vectorized"),
+        slowly("processes", "processes"),
+    ],
+)
 def test_others_may_go_on_with_it(before, method, tmp_path):
     """Draws, variances that are drawn, positive numbers and statistics, whoever runs the chains."""
     data = X, X[:, :1]

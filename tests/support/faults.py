@@ -527,8 +527,7 @@ _GENERAL = [
 ]
 
 _GOES_ON = (
-    "tests/stores/test_runs.py::"
-    "test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been[fused-later]"
+    "tests/stores/test_runs.py::test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been[fused]"
 )
 _STRETCHES = (
     "tests/drivers/test_collect.py::"
@@ -632,10 +631,10 @@ _IN_DRIVER = [
     Fault(
         "chains-that-go-together-are-torn-apart",
         "pyro_fnbg.stores.writer",
-        "return len(sweeps) == 1 or not self._problem.engine.joins_chains",
+        "return all(len({chains[one].sweeps for one in group}) == 1 for group in self._groups)",
         "return True",
         "tests/stores/test_runs.py::"
-        "test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been[captured-in the warmup]",
+        "test_a_run_that_was_stopped_in_its_warmup_goes_on_likewise[captured]",
     ),
     Fault(
         "noise-of-skipped-sweeps-not-skipped",
