@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.chains.keeping import kept_chains
+from pyro_fnbg.results.estimates import has_arviz_1
 from pyro_fnbg.results.export import SAMPLE_DIMS, assemble
 from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, as_store
@@ -29,7 +30,8 @@ def open_store(store: str | os.PathLike[str]) -> Any:
         store: The path that ``MultiChainMCMC(..., store=)`` was given.
 
     Returns:
-        An ``arviz.InferenceData`` with ArviZ 0.x, an ``xarray.DataTree`` with ArviZ 1.x.
+        An ``arviz.InferenceData`` with ArviZ 0.x, an ``xarray.DataTree`` with ArviZ 1.x, where a
+        slash in the name of a site is written ``%2F``.
 
     Raises:
         FileNotFoundError: If there is no store.
@@ -80,7 +82,9 @@ def open_store(store: str | os.PathLike[str]) -> Any:
                 ]
                 values = StoredArray(draws, num_draws)
                 dims = (*SAMPLE_DIMS, *variable.dims)
-                variables[variable.name] = xr.Variable(dims, values.lazily())
+                # A DataTree allows no slash in a name
+                name = variable.name.replace("/", "%2F") if has_arviz_1() else variable.name
+                variables[name] = xr.Variable(dims, values.lazily())
         sizes = {str(dim): size for one in variables.values() for dim, size in one.sizes.items()}
         coords = {dim: labels.get(dim, np.arange(size)) for dim, size in sizes.items()}
         groups[group] = xr.Dataset(variables, coords)
