@@ -19,7 +19,7 @@ from pyro_fnbg.core.tasks import as_they_end, on_threads
 from pyro_fnbg.engines.base import Problem, Record
 from pyro_fnbg.model.bound import BoundModel
 
-__all__ = ["Piece", "run_chain", "run_chains", "start_chains"]
+__all__ = ["Piece", "equally_far", "run_chain", "run_chains", "start_chains"]
 
 # A call of the engine is made longer until it takes so many seconds, within a bound on the numbers
 # that its record holds
@@ -118,8 +118,13 @@ def _together(problem: Problem, chains: Sequence[ChainState]) -> list[list[int]]
     """Say which chains go through the engine together: those that are equally far, if any."""
     if not problem.engine.joins_chains:
         return [[number] for number in range(len(chains))]
+    return equally_far(dict(enumerate(chains)))
+
+
+def equally_far(chains: Mapping[int, ChainState]) -> list[list[int]]:
+    """Group the numbers of chains that have made as many sweeps."""
     found: dict[int, list[int]] = {}
-    for number, chain in enumerate(chains):
+    for number, chain in chains.items():
         found.setdefault(chain.sweeps, []).append(number)
     return list(found.values())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -114,6 +115,7 @@ class Drawn:
             chains: Where the chains are of which draws are made here, as the run goes on.
             report: From a chain's number to what is told of it.
         """
+        keep = partial(self._keep, draws, bound, stop, chains, report)
         interrupt: BaseException | None = None
         try:
             yield
@@ -121,12 +123,11 @@ class Drawn:
             interrupt = pressed
         except BaseException as error:
             try:
-                self._keep(draws, bound, stop, chains, report, "by an error")
+                keep("by an error")
             except Exception as another:
                 error.add_note(f"The draws before it could not be kept: {another}")
             raise
-        stopped = "by Ctrl-C" if interrupt else None
-        if not self._keep(draws, bound, stop, chains, report, stopped):
+        if not keep("by Ctrl-C" if interrupt else None):
             raised = interrupt or stop.error()
             if raised is not None:
                 raise raised
@@ -148,8 +149,9 @@ class Drawn:
         """Keep the draws if there are any, and return whether there are."""
         with undisturbed():
             draws.close(chains)
-            numbers, num_draws = kept_chains(draws.counts)
-            if draws.counts != [self._asked[1]] * self._asked[0]:
+            counts = draws.counts
+            numbers, num_draws = kept_chains(counts)
+            if counts != [self._asked[1]] * self._asked[0]:
                 stopped = stopped or stop.reason
             reports = [report(number) for number in numbers]
             draws.finish(reports)

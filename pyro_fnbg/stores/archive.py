@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -116,18 +116,17 @@ class Archive:
         Raises:
             RuntimeError: If another run has it.
         """
-        own = ".run.lock" if chain is None else f".run-{chain}.lock"
-        with ExitStack() as stack:
-            stack.enter_context(self.locked(own))
-            for other in sorted(
-                self.path.glob(".run.lock" if chain is not None else ".run-*.lock")
-            ):
+        own, others = (
+            (".run.lock", ".run-*.lock") if chain is None else (f".run-{chain}.lock", ".run.lock")
+        )
+        with self.locked(own):
+            for other in sorted(self.path.glob(others)):
                 if self._holder(other.name) != str(os.getpid()):
                     with self.locked(other.name):
                         pass
             if chain is not None:
                 (self.path / own).with_suffix(".pid").write_text(str(os.getpid()))
-            if chain is None:
+            else:
                 for pattern in ("*.partial", "*.part"):
                     for path in self.path.rglob(pattern):
                         if path.is_file():  # of a run that was killed while it wrote

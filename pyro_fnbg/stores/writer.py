@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyro_fnbg.chains.running import equally_far
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.stores.archive import Archive
@@ -48,11 +49,8 @@ class StoreWriter:
         are_together: bool,
     ) -> None:
         self._archive, self._problem = archive, problem
-        # The chains that go together
-        groups: dict[int, list[int]] = {}
-        for number, chain in chains.items():
-            groups.setdefault(chain.sweeps if are_together else number, []).append(number)
-        self._groups = list(groups.values())
+        # Those that go together; others need not keep step
+        self._groups = equally_far(chains) if are_together else []
         self._shown = archive.complete_draws
         self._chunks = {
             number: _Chunk(archive, problem.num_draws(chain), tails.get(number, {}))

@@ -19,6 +19,18 @@ pytestmark = [
 WITHOUT_DRAWS = {"save_params": [], "draws": 40, "warmup": 12}
 
 
+def interrupted(store, count):
+    """Make a hook that stands for Ctrl-C after so many calls of a store's."""
+    left = iter(range(count))
+
+    def hook(*args):
+        store(*args)
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    return hook
+
+
 def assert_holds(path, expected):
     posterior = open_store(path)["posterior"]
     assert posterior.attrs["complete"]
@@ -58,14 +70,7 @@ def test_chains_in_workers_write_to_one_store(tmp_path, monkeypatch):
 @pytest.mark.parametrize("engine", ["trace", "fused"])
 def test_a_run_that_broke_off_goes_on_with_our_driver(engine, tmp_path):
     expected = drive(FNBG(NET, engine=engine), X, Y, **SIZES | {"num_chains": 1})
-    store = StoreHook(tmp_path / "run", 40)
-    steps = iter(range(33))
-
-    def hook(*args):
-        store(*args)
-        if next(steps, None) is None:
-            raise KeyboardInterrupt
-
+    hook = interrupted(StoreHook(tmp_path / "run", 40), 33)
     with pytest.raises(KeyboardInterrupt):
         stock(FNBG(NET, engine=engine), X, Y, hook_fn=hook, **WITHOUT_DRAWS)
     assert not open_store(tmp_path / "run")["posterior"].attrs["complete"]
@@ -79,14 +84,7 @@ def test_a_run_that_broke_off_goes_on_with_our_driver(engine, tmp_path):
 
 def test_chains_that_have_not_begun_are_started_by_our_driver(tmp_path):
     expected = drive(FNBG(NET, engine="fused"), X, Y, **SIZES)
-    store = StoreHook(tmp_path / "run", 40, 3)
-    steps = iter(range(60))
-
-    def hook(*args):
-        store(*args)
-        if next(steps, None) is None:
-            raise KeyboardInterrupt
-
+    hook = interrupted(StoreHook(tmp_path / "run", 40, 3), 60)
     with pytest.raises(KeyboardInterrupt):
         stock(FNBG(NET, engine="fused"), X, Y, hook_fn=hook, num_chains=3, **WITHOUT_DRAWS)
     posterior = open_store(tmp_path / "run")["posterior"]
