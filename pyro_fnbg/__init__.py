@@ -28,6 +28,7 @@ from pyro_fnbg.prediction.thinning import fewer_draws
 from pyro_fnbg.results.export import to_arviz
 from pyro_fnbg.results.function_space import diagnose_predictions
 from pyro_fnbg.stores.opening import open_store
+from pyro_fnbg.stores.samples import open_samples
 
 __all__ = [
     "FNBG",
@@ -53,6 +54,7 @@ __all__ = [
     "mnist",
     "noisy_xor",
     "ood_auroc",
+    "open_samples",
     "open_store",
     "predict",
     "predictive_probabilities",

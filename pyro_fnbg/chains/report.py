@@ -65,7 +65,9 @@ class ChainReport:
         log_ratio_sd: Standard deviation of the log ratio across batches, shape ``(num_blocks,)``;
             None for chains on the full data.
         reversed_share: Share of decisions that another batch would reverse, likewise.
-        statistics: Statistics of every draw by name; see ``DrawStatistics.arrays``.
+        num_draws: Number of draws.
+        statistics: Statistics of every draw by name; see ``DrawStatistics.arrays``. Those that are
+            on disk are read each time that they are asked for.
     """
 
     key: ChainKey
@@ -86,12 +88,8 @@ class ChainReport:
     non_finite: NDArray[np.integer[Any]]
     log_ratio_sd: Numbers | None
     reversed_share: Numbers | None
+    num_draws: int
     statistics: Mapping[str, Numbers]
-
-    @property
-    def num_draws(self) -> int:
-        """Number of draws."""
-        return len(self.statistics["batch_log_density"])
 
     @property
     def num_sweeps(self) -> int:
@@ -133,9 +131,10 @@ class ChainReport:
 
     def first_draws(self, num_draws: int) -> ChainReport:
         """Cut the statistics of every draw to the first draws."""
-        return replace(
-            self, statistics={name: v[:num_draws] for name, v in self.statistics.items()}
-        )
+        if num_draws == self.num_draws:
+            return self
+        found = {name: values[:num_draws] for name, values in self.statistics.items()}
+        return replace(self, num_draws=num_draws, statistics=found)
 
     def by_layer(self, values: Numbers) -> dict[str, float]:
         """Average the blocks' values over the blocks of each layer."""
@@ -196,7 +195,7 @@ def _in_words(report: ChainReport) -> Iterator[tuple[str, Any]]:
     yield "seed", report.key.seed
     yield "chain", report.key.chain
     yield "layers", report.layer_names
-    yield "sample_stats", dict(report.statistics)
+    yield "sample_stats", report.statistics
 
 
 def report(
@@ -233,6 +232,7 @@ def report(
         non_finite=chain.draw_tally.non_finite.numpy(),
         log_ratio_sd=None if noise is None else noise.log_ratio_sd.numpy(),
         reversed_share=None if noise is None else noise.reversed_share.numpy(),
+        num_draws=problem.num_draws(chain),
         statistics=statistics.arrays(problem.num_draws(chain)),
     )
 

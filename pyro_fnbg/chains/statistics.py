@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ class DrawStatistics:
         separator = ".." if len(self.layers) > MAX_SHOWN_LAYERS else " "
         return [separator.join([f"{rate:.0f}" for rate in row]) for row in layers.tolist()]
 
-    def arrays(self, num_draws: int) -> dict[str, NDArray[np.floating]]:
+    def arrays(self, num_draws: int) -> Mapping[str, NDArray[np.floating]]:
         """Return the statistics of the first draws by name, draws first.
 
         ``acceptance_rate`` is the mean of min(1, ratio) over the blocks of a draw's sweeps,

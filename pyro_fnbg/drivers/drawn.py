@@ -17,7 +17,8 @@ from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.drivers.draws import pick_draws
 from pyro_fnbg.drivers.interrupts import Stop, undisturbed
 from pyro_fnbg.model.bound import BoundModel
-from pyro_fnbg.results.estimates import site_estimates, summary_table
+from pyro_fnbg.results.estimates import Columns, site_estimates, summary_table
+from pyro_fnbg.stores.samples import StoredSamples
 
 __all__ = ["Drawn"]
 
@@ -70,7 +71,7 @@ class Drawn:
         The estimators see some parameters at a time, so memory does not grow with their number.
         What ``FNBG.diagnostics`` reports is there by chain: ``"chain 0"`` and so on.
         """
-        found: dict[str, Any] = {n: site_estimates(v) for n, v in self._drawn().items()}
+        found: dict[str, Any] = {n: site_estimates(v) for n, v in self._sites().items()}
         for entry in self._diagnostics[0]:
             # A site may have the name of an entry
             found[entry] = found.get(entry, {}) | {
@@ -85,12 +86,19 @@ class Drawn:
             prob: Probability of the intervals.
         """
         prob = as_probability("prob", prob)
-        samples = self._drawn()
+        samples = self._sites()
         chains, num_draws = self._kept or self._asked
         print(f"target: {self._diagnostics[0]['target']}")
         print(f"{chains} chains of {num_draws} draws, sweeps a draw: {self._thin}", end="")
         print("" if self.is_complete else f"; incomplete: {self._asked[1]} were asked for")
         print(summary_table(samples, prob).to_string())
+
+    def _sites(self) -> Mapping[str, Tensor | Columns]:
+        """Return the draws by site, of which some numbers can be read."""
+        samples = self._drawn()
+        if isinstance(samples, StoredSamples):
+            return {name: samples.site(name) for name in samples}
+        return samples
 
     def _drawn(self) -> Mapping[str, Tensor]:
         if self._samples is None:

@@ -21,12 +21,42 @@ from pyro_fnbg.graphs.networks import Graph, coordinates_of, read_architecture
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.statement import NotFeedforward
-from pyro_fnbg.prediction.samples import under_draw
+from pyro_fnbg.prediction.samples import some_draws, under_draw
 
-__all__ = ["Recognised", "recognised"]
+__all__ = ["Place", "Recognised", "recognised"]
 
 # What a sampled observation scale is called
 SCALE = "observation scale"
+
+
+class Place(NamedTuple):
+    """Say where a parameter of a network is, or its sampled scale, evenly spaced in a site.
+
+    Attributes:
+        site: The site.
+        start: Number of its first coordinate in the site; None for all of the site, as it is.
+        steps: From one coordinate to the next, in each dimension of the parameter.
+        shape: Shape of the parameter.
+    """
+
+    site: str
+    start: int | None = None
+    steps: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+
+    def of(self, samples: Mapping[str, Tensor]) -> Tensor:
+        """Return its draws, ``(draws, *shape)``, as a view of the site's."""
+        draws = samples[self.site]
+        if self.start is None:
+            return draws
+        flat = draws.reshape(len(draws), -1)
+        between, step = flat.stride()
+        strides = between, *(each * step for each in self.steps)
+        start = flat.storage_offset() + self.start * step
+        return flat.as_strided((len(flat), *self.shape), strides, start)
+
+
+Places = Mapping[str, Place]
 
 
 class Recognised(NamedTuple):
@@ -34,12 +64,12 @@ class Recognised(NamedTuple):
 
     Attributes:
         net: The network, with layers named by numbers.
-        samples: Its parameters by name, and its sampled scale, if there is one; views of the draws.
+        places: Where its parameters are in the sites.
         inputs: Its inputs, rows first.
     """
 
     net: Architecture
-    samples: Mapping[str, Tensor]
+    places: Places
     inputs: Tensor
 
 
@@ -56,7 +86,7 @@ def recognised(
         x: Its inputs.
         site: Name of the response.
     """
-    first = {name: value[0] for name, value in samples.items()}
+    first = {name: values[0] for name, values in some_draws(samples, slice(0, 1)).items()}
     kinds = list[tuple[type, list[str]]]()
     # A value that nobody looks at, so that none is drawn
     response = cast("Tensor", under_draw(model, first, x).nodes[site]["value"])
@@ -80,7 +110,7 @@ def recognised(
         return None
     likelihood, scale = found.likelihood, found.likelihood.scale_site
     # Names of sites could be those of parameters
-    own = {} if scale is None else {SCALE: samples[scale]}
+    own = {} if scale is None else {SCALE: Place(scale)}
     net = replace(
         found,
         layers=tuple(f"layer{number}" for number in range(1, found.num_layers + 1)),
@@ -88,19 +118,17 @@ def recognised(
     )
     try:
         for name, layer in zip(net.layers, chain.layers, strict=True):
-            own[f"{name}.weight"] = _draws_at(layer.weights, samples, places)
+            own[f"{name}.weight"] = _place_of(layer.weights, places)
             if layer.biases is not None:
-                own[f"{name}.bias"] = _draws_at(layer.biases, samples, places)
+                own[f"{name}.bias"] = _place_of(layer.biases, places)
     except NotFeedforward:
         return None
     inputs = chain.inputs.as_rows(value_on(graph.module, chain.inputs.node, None))
     return Recognised(net, own, inputs)
 
 
-def _draws_at(
-    coordinates: Tensor, samples: Mapping[str, Tensor], places: Mapping[str, Tensor]
-) -> Tensor:
-    """Return the draws of some parameters, shape ``(draws, *coordinates)``, as a view of a site.
+def _place_of(coordinates: Tensor, places: Mapping[str, Tensor]) -> Place:
+    """Find the site of some parameters.
 
     Raises:
         NotFeedforward: If they are in several sites, or not evenly spaced in one: a copy could be
@@ -110,8 +138,5 @@ def _draws_at(
     name = next(name for name, own in places.items() if found.start in own)
     if not bool(torch.isin(coordinates, places[name]).all()):
         raise NotFeedforward("weights of a layer are in several sites")
-    flat = samples[name].reshape(len(samples[name]), -1)
-    between, step = flat.stride()
-    start = flat.storage_offset() + (found.start - int(places[name].min())) * step
-    strides = between, *(each * step for each in found.steps)
-    return flat.as_strided((len(flat), *coordinates.shape), strides, start)
+    start = found.start - int(places[name].min())
+    return Place(name, start, tuple(found.steps), tuple(coordinates.shape))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -16,11 +17,13 @@ from pyro_fnbg.core.checks import shown
 from pyro_fnbg.prediction.responses import NumberResponse, Response, response_of, without_moments
 
 __all__ = [
+    "LazySamples",
     "check_chains",
     "count_draws",
     "first_response",
     "response_under",
     "sample_sites",
+    "some_draws",
     "under_draw",
 ]
 
@@ -28,6 +31,38 @@ __all__ = [
 SOME_SEED = 2_718_281_828
 # Pyro's handlers are the same for all threads of a process
 ALONE = threading.RLock()
+
+
+class LazySamples(Mapping[str, Tensor]):
+    """Give draws by site, ``(draws, *site shape)``, that are not in memory.
+
+    As a mapping it reads all draws of the site that is asked for, each time.
+
+    Attributes:
+        num_chains: Number of chains.
+    """
+
+    num_chains: int
+
+    @property
+    @abstractmethod
+    def num_draws(self) -> int:
+        """Number of draws of all chains."""
+
+    @abstractmethod
+    def read(self, draws: slice) -> dict[str, Tensor]:
+        """Read some draws of all sites, those of all chains one after another."""
+
+    @abstractmethod
+    def by_chain(self, name: str) -> Any:
+        """Return the draws of a site, ``(chains, draws, *site shape)``, as xarray reads them."""
+
+
+def some_draws(samples: Mapping[str, Tensor], draws: slice) -> dict[str, Tensor]:
+    """Return some draws of all sites."""
+    if isinstance(samples, LazySamples):
+        return samples.read(draws)
+    return {name: values[draws] for name, values in samples.items()}
 
 
 def count_draws(samples: Mapping[str, Tensor]) -> int:
@@ -39,6 +74,8 @@ def count_draws(samples: Mapping[str, Tensor]) -> int:
     """
     if not isinstance(samples, Mapping):
         raise TypeError(f"samples must map site names to tensors, got {type(samples).__name__}")
+    if isinstance(samples, LazySamples):
+        return samples.num_draws
     for name, value in samples.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"samples[{name!r}] must be a torch tensor, got {type(value).__name__}")
@@ -85,7 +122,8 @@ def _trace(
     x: Tensor,
     seed: int | None = None,
 ) -> poutine.Trace:
-    return under_draw(model, {name: value[draw] for name, value in samples.items()}, x, seed)
+    one = some_draws(samples, slice(draw, draw + 1))
+    return under_draw(model, {name: values[0] for name, values in one.items()}, x, seed)
 
 
 def first_response(
@@ -107,10 +145,10 @@ def first_response(
             sites = sample_sites(_trace(model, {}, 0, x))
         except Exception:
             raise error from None
-        _check_samples(samples, sites)
-        _check_dtypes(samples, sites)
+        _check_samples(_checked(samples), sites)
+        _check_dtypes(_checked(samples), sites)
         raise
-    _check_samples(samples, sites)
+    _check_samples(_checked(samples), sites)
     # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.
     drawn = [name for name, site in sites.items() if not site["is_observed"]]
     if len(drawn) != 1:
@@ -148,6 +186,11 @@ def sample_sites(trace: poutine.Trace) -> dict[str, Any]:
         for name, site in trace.nodes.items()
         if site["type"] == "sample" and not site_is_subsample(site)
     }
+
+
+def _checked(samples: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return what has the shapes and types of all draws: one of those that are not in memory."""
+    return some_draws(samples, slice(0, 1)) if isinstance(samples, LazySamples) else samples
 
 
 def _check_samples(samples: Mapping[str, Tensor], sites: Mapping[str, Any]) -> None:

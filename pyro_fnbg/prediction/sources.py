@@ -15,9 +15,14 @@ from pyro_fnbg.core.checks import shown
 from pyro_fnbg.networks.architecture import Architecture, activated
 from pyro_fnbg.networks.mlp import BayesianMLP
 from pyro_fnbg.networks.statement import ACTIVATIONS, Feedforward, NotFeedforward
-from pyro_fnbg.prediction.recognition import recognised
+from pyro_fnbg.prediction.recognition import Place, recognised
 from pyro_fnbg.prediction.responses import Response, stated_response
-from pyro_fnbg.prediction.samples import count_draws, first_response, response_under
+from pyro_fnbg.prediction.samples import (
+    count_draws,
+    first_response,
+    response_under,
+    some_draws,
+)
 
 __all__ = ["Source", "find_source", "states_its_network"]
 
@@ -67,10 +72,12 @@ class StatedSource(Source):
     Attributes:
         net: The network.
         inputs: Its inputs, rows first.
+        places: Where its parameters are, if they are not sites of their own.
     """
 
     net: Architecture
     inputs: Tensor
+    places: Mapping[str, Place] | None = None
     is_divisible: ClassVar[bool] = True
 
     def chunk(self, max_numbers: int) -> tuple[int, int]:
@@ -85,10 +92,12 @@ class StatedSource(Source):
 
     def response(self, draws: slice, rows: slice) -> Response:
         """Return the response of some rows under some draws."""
-        parameters = {name: self.samples[name][draws] for name in self.net.parameter_shapes}
+        parameters: Mapping[str, Tensor] = some_draws(self.samples, draws)
+        if self.places is not None:
+            parameters = {name: place.of(parameters) for name, place in self.places.items()}
         likelihood = self.net.likelihood
         site = likelihood.scale_site
-        scales = likelihood.fixed_scale if site is None else self.samples[site][draws]
+        scales = likelihood.fixed_scale if site is None else parameters[site]
         return stated_response(self.net, _outputs(self.net, parameters, self.inputs[rows]), scales)
 
 
@@ -150,9 +159,8 @@ def _recognised_source(itself: ModelSource) -> StatedSource | None:
     found = recognised(itself.model, itself.samples, itself.x, itself.site)
     if found is None:
         return None
-    source = StatedSource(
-        found.samples, itself.num_draws, itself.num_rows, itself.first, found.net, found.inputs
-    )
+    shared = itself.samples, itself.num_draws, itself.num_rows, itself.first
+    source = StatedSource(*shared, found.net, found.inputs, found.places)
     try:
         _check_statement(source, itself, _CHECKED_DRAWS)
     except ValueError:
@@ -231,15 +239,12 @@ def _differing_in_double(
     source: StatedSource, itself: ModelSource, draw: slice, rows: list[int]
 ) -> list[int]:
     """Return the rows that differ in double precision too, where the model can be run so."""
-    own, stated = (
-        {name: _as_double(values[draw]) for name, values in one.samples.items()}
-        for one in (itself, source)
-    )
+    one = {name: _as_double(values) for name, values in some_draws(itself.samples, draw).items()}
     try:
-        _, expected = first_response(itself.model, own, _as_double(itself.x))
+        _, expected = first_response(itself.model, one, _as_double(itself.x))
     except Exception:  # whatever a model raises that is of one precision
         return rows
-    double = replace(source, samples=stated, inputs=_as_double(source.inputs))
+    double = replace(source, samples=one, inputs=_as_double(source.inputs))
     return _differing_rows(double, slice(0, 1), expected)
 
 
@@ -266,12 +271,13 @@ def _read(
     statement: Feedforward, samples: Mapping[str, Tensor]
 ) -> tuple[Architecture, Tensor] | None:
     """Read the network and its inputs from a statement, if it can be used."""
-    shapes = {name: tuple(value.shape[1:]) for name, value in samples.items()}
+    one = some_draws(samples, slice(0, 1))
+    shapes = {name: tuple(value.shape[1:]) for name, value in one.items()}
     try:
         net = Architecture.from_statement(statement, shapes)
     except NotFeedforward:
         return None
-    weights = [samples[name] for name in net.parameter_shapes]
+    weights = [one[name] for name in net.parameter_shapes]
     if len({weight.dtype for weight in weights}) > 1:
         return None
     net.check_inputs(statement.inputs, weights[0].dtype, weights[0].device)

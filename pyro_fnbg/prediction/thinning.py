@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.checks import check_count, shown
 from pyro_fnbg.prediction.likelihood import log_likelihood
-from pyro_fnbg.prediction.samples import check_chains
+from pyro_fnbg.prediction.samples import LazySamples, check_chains
 
 __all__ = ["FewerDraws", "fewer_draws"]
 
@@ -109,12 +109,19 @@ def fewer_draws(
     places = torch.arange(1, kept_of_chain + 1) * of_chain // kept_of_chain - 1
     kept = (torch.arange(num_chains).unsqueeze(-1) * of_chain + places).flatten()
     return FewerDraws(
-        samples={name: values[kept.to(values.device)] for name, values in samples.items()},
+        samples=_draws_at(samples, kept),
         num_draws=int(num_draws),
         num_all=num_all,
         lppd_all=_lppd(log_likelihoods),
         lppd_kept=_lppd(log_likelihoods[kept.to(log_likelihoods.device)]),
     )
+
+
+def _draws_at(samples: Mapping[str, Tensor], places: Tensor) -> dict[str, Tensor]:
+    if isinstance(samples, LazySamples):
+        ones = [samples.read(slice(place, place + 1)) for place in places.tolist()]
+        return {name: torch.cat([one[name] for one in ones]) for name in samples}
+    return {name: values[places.to(values.device)] for name, values in samples.items()}
 
 
 def _lppd(log_likelihoods: Tensor) -> float:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -17,13 +17,33 @@ from torch import Tensor
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["estimated", "has_arviz_1", "import_arviz", "site_estimates", "summary_table"]
+__all__ = [
+    "Columns",
+    "estimated",
+    "has_arviz_1",
+    "import_arviz",
+    "site_estimates",
+    "summary_table",
+]
 
 # ArviZ's estimators need several times the memory of what they are given: they get at most so many
 # numbers at a time
 MAX_NUMBERS = 2**23
 # What columns of ArviZ's summary begin with that say how well a parameter is known
 ESTIMATES = ("mcse", "ess", "r_hat")
+
+
+class Columns(Protocol):
+    """Give some numbers of all draws, of a site whose draws are not in memory.
+
+    Attributes:
+        shape: ``(chains, draws, *site shape)``.
+    """
+
+    shape: torch.Size
+
+    def columns(self, first: int, stop: int) -> NDArray[Any]:
+        """Return some numbers of all draws, ``(chains, draws, numbers)``."""
 
 
 def import_arviz() -> Any:
@@ -39,7 +59,7 @@ def has_arviz_1() -> bool:
     return int(version("arviz").partition(".")[0]) >= 1
 
 
-def site_estimates(draws: Tensor) -> dict[str, Tensor]:
+def site_estimates(draws: Tensor | Columns) -> dict[str, Tensor]:
     """Estimate effective sample sizes and R-hat of one site's parameters.
 
     ``n_eff`` is ArviZ's bulk effective sample size, ``r_hat`` its rank-normalised split R-hat
@@ -56,7 +76,9 @@ def site_estimates(draws: Tensor) -> dict[str, Tensor]:
     return estimated(draws, {"n_eff": arviz.ess, "r_hat": arviz.rhat})
 
 
-def estimated(draws: Tensor, estimators: Mapping[str, Callable[[Any], Any]]) -> dict[str, Tensor]:
+def estimated(
+    draws: Tensor | Columns, estimators: Mapping[str, Callable[[Any], Any]]
+) -> dict[str, Tensor]:
     """Apply ArviZ's estimators to each number, with NaN for numbers that never moved.
 
     Args:
@@ -80,7 +102,7 @@ def estimated(draws: Tensor, estimators: Mapping[str, Callable[[Any], Any]]) -> 
     }
 
 
-def summary_table(samples: Mapping[str, Tensor], prob: float) -> pd.DataFrame:
+def summary_table(samples: Mapping[str, Tensor | Columns], prob: float) -> pd.DataFrame:
     """Tabulate ArviZ's summary of every parameter, one row each.
 
     Args:
@@ -130,13 +152,18 @@ def _quiet(arviz: Any) -> Generator[None]:
         logger.disabled = before
 
 
-def _chunks(draws: Tensor) -> Iterator[tuple[int, NDArray[Any]]]:
+def _chunks(draws: Tensor | Columns) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield ``(chains, draws, some parameters)`` with the number of the first parameter."""
     num_draws = draws.shape[0] * draws.shape[1]
+    num_columns = draws.shape[2:].numel() if num_draws else 0
     at_a_time = max(1, MAX_NUMBERS // max(1, num_draws))
-    columns = draws.detach().reshape(*draws.shape[:2], draws[0, 0].numel() if num_draws else 0)
-    for first in range(0, columns.shape[-1], at_a_time):
-        yield first, columns[..., first : first + at_a_time].cpu().numpy()
+    for first in range(0, num_columns, at_a_time):
+        stop = min(first + at_a_time, num_columns)
+        if isinstance(draws, Tensor):
+            columns = draws.detach().reshape(*draws.shape[:2], num_columns)
+            yield first, columns[..., first:stop].cpu().numpy()
+        else:
+            yield first, draws.columns(first, stop)
 
 
 def _parameter_name(site: str, shape: torch.Size, place: int) -> str:

@@ -19,6 +19,7 @@ from pyro_fnbg.core.checks import check_flag, shown
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import DataPlate, seeded
+from pyro_fnbg.prediction.samples import LazySamples
 from pyro_fnbg.results.attributes import (
     BATCH_NOISE,
     measured_attributes,
@@ -34,7 +35,7 @@ from pyro_fnbg.results.pointwise import (
     pointwise_log_likelihoods,
     posterior_responses,
 )
-from pyro_fnbg.stock.finished import bound_model, diagnostics_by_chain
+from pyro_fnbg.stock.finished import bound_model, diagnostics_by_chain, samples_by_chain
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,7 +57,8 @@ def to_arviz(
     r"""Convert a finished run of ``FNBG`` to what the installed ArviZ works on.
 
     The conversion is exact; whether the draws are is in the attribute ``target``. The draws are
-    not copied, so changing them in place changes those of ``mcmc``.
+    not copied, so changing them in place changes those of ``mcmc``; those of a run with a store are
+    read when they are looked at.
 
     ``posterior`` has the constrained draws, ``(chain, draw, *site shape)``, under the sites' names.
 
@@ -168,8 +170,12 @@ def to_groups(
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"{name} must map names to lists, or be None; got {shown(value)}")
     coords, dims = coords or {}, dims or {}
-    samples: Mapping[str, Tensor] = mcmc.get_samples(group_by_chain=True)
-    values = _as_arrays(samples)
+    samples = samples_by_chain(mcmc)
+    values = (
+        {name: samples.by_chain(name) for name in samples}
+        if isinstance(samples, LazySamples)
+        else _as_arrays(samples)
+    )
     needs_data = observed_data or log_likelihood or posterior_predictive
     observed = _read_data(mcmc, reports[0].plates) if needs_data else {}
     data = _as_arrays(observed) if observed_data else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.sites import seeded
 from pyro_fnbg.prediction.likelihood import log_likelihood, sample_responses
-from pyro_fnbg.prediction.samples import sample_sites
+from pyro_fnbg.prediction.samples import LazySamples, sample_sites, some_draws
 from pyro_fnbg.prediction.sources import states_its_network
 
 __all__ = [
@@ -125,9 +126,9 @@ def _for_each_draw(
     """
     together = _together(samples)
     found: dict[str, list[Tensor]] = {name: [] for name in observed}
-    for draw in range(len(next(iter(together.values())))):
-        values = {name: value[draw] for name, value in together.items()}
-        model = poutine.condition(bound.model, values)
+    for draw in range(math.prod(_chains_and_draws(samples))):
+        one = some_draws(together, slice(draw, draw + 1))
+        model = poutine.condition(bound.model, {name: value[0] for name, value in one.items()})
         sites = sample_sites(poutine.trace(model).get_trace(*bound.args, **bound.kwargs))
         # Sites that are conditioned on count as observed
         if missing := [name for name, site in sites.items() if not site["is_observed"]]:
@@ -143,10 +144,19 @@ def _for_each_draw(
     }
 
 
-def _together(samples: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _together(samples: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Put the draws of all chains one after another, as predictions read those of a store."""
+    if isinstance(samples, LazySamples):
+        return samples
     return {name: value.flatten(0, 1) for name, value in samples.items()}
 
 
+def _chains_and_draws(samples: Mapping[str, Tensor]) -> tuple[int, int]:
+    if isinstance(samples, LazySamples):
+        return samples.num_chains, samples.num_draws // samples.num_chains
+    num_chains, num_draws = next(iter(samples.values())).shape[:2]
+    return num_chains, num_draws
+
+
 def _by_chain(values: Tensor, samples: Mapping[str, Tensor]) -> NDArray[Any]:
-    chains_and_draws = next(iter(samples.values())).shape[:2]
-    return np.asarray(values.unflatten(0, chains_and_draws).numpy(force=True))
+    return np.asarray(values.unflatten(0, _chains_and_draws(samples)).numpy(force=True))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from torch import Tensor
 
 from pyro_fnbg.chains.report import Diagnostics
 from pyro_fnbg.model.bound import BoundModel
 
-__all__ = ["bound_model", "diagnostics_by_chain"]
+__all__ = ["bound_model", "diagnostics_by_chain", "samples_by_chain"]
 
 
 def diagnostics_by_chain(mcmc: Any) -> Sequence[Diagnostics] | None:
@@ -20,6 +22,12 @@ def diagnostics_by_chain(mcmc: Any) -> Sequence[Diagnostics] | None:
     if getattr(mcmc, "_samples", ()) is None or not found or not all(found):
         return None
     return list(found)
+
+
+def samples_by_chain(mcmc: Any) -> Mapping[str, Tensor]:
+    """Return the constrained draws by site, ``(chains, draws, *site shape)``, as they are kept."""
+    found: Mapping[str, Tensor] = mcmc._samples
+    return found
 
 
 def bound_model(mcmc: Any) -> BoundModel:

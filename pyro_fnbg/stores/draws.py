@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,6 +19,7 @@ from pyro_fnbg.model.constrained import ConstrainedDraws
 from pyro_fnbg.results.attributes import measured_attributes, streams
 from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, Variable, check_variables
+from pyro_fnbg.stores.samples import StoredSamples
 from pyro_fnbg.stores.writer import StoreWriter
 
 __all__ = ["StoredDraws", "variables_of"]
@@ -123,40 +122,12 @@ class StoredDraws(DrawKeeper):
         keys = [one.state.key for one in self._archive.saved().values()]
         self._archive.commit({}, {**self._attributes, **streams(keys), **measured})
 
-    def hand_over(self, chains: Sequence[int], num_draws: int) -> Mapping[str, Tensor]:
+    def hand_over(self, chains: Sequence[int], num_draws: int) -> StoredSamples:
         """Return the first draws of some chains, which are read when they are asked for."""
-        return StoredSamples(self._archive.path, chains, num_draws)
+        return StoredSamples(self._archive.path, chains, num_draws, group_by_chain=True)
 
     def _numbered(self, chains: Sequence[ChainState]) -> dict[int, ChainState]:
         return dict(zip(self._numbers, chains, strict=True))
-
-
-class StoredSamples(Mapping[str, Tensor]):
-    """Read draws by site, ``(chains, draws, *site shape)``, each time that they are asked for.
-
-    Args:
-        path: The store.
-        chains: Numbers of the chains.
-        num_draws: Number of draws of each.
-    """
-
-    def __init__(self, path: Path, chains: Sequence[int], num_draws: int) -> None:
-        self._path, self._chains, self._num_draws = path, chains, num_draws
-
-    def __getitem__(self, name: str) -> Tensor:
-        archive = Archive(self._path, is_read_only=True)
-        for key, variable in archive.variables.items():
-            if variable.group == POSTERIOR and variable.name == name:
-                values = [archive.read(key, chain, 0, self._num_draws) for chain in self._chains]
-                return torch.from_numpy(np.stack(values))
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        variables = Archive(self._path, is_read_only=True).variables.values()
-        return (variable.name for variable in variables if variable.group == POSTERIOR)
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
 
 
 class _StoredStatistics(DrawStatistics):
@@ -177,13 +148,11 @@ class _StoredStatistics(DrawStatistics):
 
     def handed_over(self) -> dict[str, NDArray[np.floating]]:
         """Give away what was added since the last time."""
-        values = super().arrays(super().__len__())
+        values = dict(super().arrays(super().__len__()))
         self.keep_first(0)
         has_lp = (SAMPLE_STATS, "lp") in self._keys
         return values | ({"lp": values["batch_log_density"]} if has_lp else {})
 
-    def arrays(self, num_draws: int) -> dict[str, NDArray[np.floating]]:
-        return {
-            name: self._writer.draws(self._number, self._keys[SAMPLE_STATS, name])[:num_draws]
-            for name in super().arrays(0)
-        }
+    def arrays(self, num_draws: int) -> Mapping[str, NDArray[np.floating]]:
+        keys = {name: self._keys[SAMPLE_STATS, name] for name in super().arrays(0)}
+        return self._writer.numbers(self._number, keys, num_draws)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pyro_fnbg.chains.keeping import kept_chains
 from pyro_fnbg.results.estimates import has_arviz_1
 from pyro_fnbg.results.export import SAMPLE_DIMS, assemble
 from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, as_store
+from pyro_fnbg.stores.tails import draws_by_chain
 
 __all__ = ["open_store"]
 
@@ -51,36 +50,20 @@ def open_store(store: str | os.PathLike[str]) -> Any:
     """
     import xarray as xr
 
-    from pyro_fnbg.stores.lazily import StoredArray, TailedDraws
+    from pyro_fnbg.stores.lazily import StoredArray
 
     archive = Archive(as_store(store), is_read_only=True)
-    saved, shown = archive.saved(), archive.complete_draws
-    thin = int(archive.constants["identity"]["thin"])
-    counts, tails = list(shown), dict[int, Mapping[str, NDArray[Any]]]()
-    for number, one in saved.items():
-        num_draws = one.state.draw_tally.sweeps // thin
-        if num_draws > counts[number]:
-            counts[number], tails[number] = num_draws, one.tail
-    kept, num_draws = kept_chains(counts)
+    by_chain = draws_by_chain(archive)
+    kept, num_draws = kept_chains([one.num_draws for one in by_chain])
     numbers = kept or list(range(archive.num_chains))
+    chains = [by_chain[number] for number in numbers]
     labels = {"chain": numbers, "layer": archive.constants["layers"]}
     groups = {}
     for group in (POSTERIOR, SAMPLE_STATS):
         variables = {}
         for key, variable in archive.variables.items():
             if variable.group == group:
-                nothing = np.empty((0, *variable.shape), variable.dtype)
-                draws = [
-                    TailedDraws(
-                        archive,
-                        key,
-                        number,
-                        counts[number],
-                        tails.get(number, {}).get(key, nothing),
-                    )
-                    for number in numbers
-                ]
-                values = StoredArray(draws, num_draws)
+                values = StoredArray(chains, key, num_draws)
                 dims = (*SAMPLE_DIMS, *variable.dims)
                 # A DataTree allows no slash in a name
                 name = variable.name.replace("/", "%2F") if has_arviz_1() else variable.name

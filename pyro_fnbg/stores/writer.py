@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.checkpoint import Saved
 from pyro_fnbg.stores.identity import log_density
+from pyro_fnbg.stores.tails import TailedDraws
 
-__all__ = ["StoreWriter"]
+__all__ = ["StoreWriter", "StoredNumbers"]
 
 # Seconds between two commits, at most
 SECONDS = 10.0
@@ -68,11 +70,12 @@ class StoreWriter:
                 self._write(number)
                 chunk.begin_next()
 
-    def draws(self, number: int, key: str) -> NDArray[Any]:
-        """Return all draws of a chain so far of one variable."""
+    def numbers(self, number: int, keys: Mapping[str, str], num_draws: int) -> StoredNumbers:
+        """Return the first draws of a chain, of some variables by name of their keys."""
         chunk = self._chunks[number]
-        on_disk = self._archive.read(key, number, 0, chunk.first)
-        return np.concatenate([on_disk, chunk.tail[key]])
+        tails = {key: chunk.tail[key].copy() for key in keys.values()}
+        drawn = chunk.first + chunk.filled
+        return StoredNumbers(self._archive.path, number, keys, min(num_draws, drawn), drawn, tails)
 
     def is_due(self, chains: Mapping[int, ChainState]) -> bool:
         """Whether it is time to commit, and chains are where they can be gone on with."""
@@ -137,6 +140,42 @@ class StoreWriter:
             for number, state in chains.items()
         }
         self._archive.save(saved)
+
+
+class StoredNumbers(Mapping[str, NDArray[Any]]):
+    """Read variables of a chain's first draws when they are asked for.
+
+    Args:
+        path: The store.
+        chain: The chain's number.
+        keys: Keys of the variables, by name.
+        num_draws: Number of draws.
+        num_drawn: Number of all draws so far.
+        tails: The last of them, which may not be on disk, by key.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        chain: int,
+        keys: Mapping[str, str],
+        num_draws: int,
+        num_drawn: int,
+        tails: Arrays,
+    ) -> None:
+        self._path, self._chain, self._keys = path, chain, keys
+        self._num_draws, self._num_drawn, self._tails = num_draws, num_drawn, tails
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        archive = Archive(self._path, is_read_only=True)
+        draws = TailedDraws(archive, self._chain, self._num_drawn, self._tails)
+        return draws.read(self._keys[name], np.arange(self._num_draws))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 class _Chunk:

@@ -25,7 +25,17 @@ from pyro_fnbg.stores import writer
 from pyro_fnbg.stores.archive import Archive
 from support.drivers import by_chain, drive, same
 from support.engines import WITH_COMPILED
-from support.stores import NET, SIZES, X, Y, assert_same_runs, go_on
+from support.stores import (
+    NET,
+    SIZES,
+    Stopped,
+    X,
+    Y,
+    assert_same_runs,
+    go_on,
+    stop_after,
+    stopped,
+)
 
 OTHER_ENGINES = ("trace", "feedforward", "fused")
 # A variance that is drawn from its conditional beside walks, and positive numbers
@@ -43,26 +53,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadl
 
 def slowly(*values):
     return pytest.param(*values, marks=pytest.mark.slow)
-
-
-class Stopped(Exception):
-    """What stops a run in these tests."""
-
-
-def stop_after(sweeps):
-    """Make a hook that stops a run after so many steps of all chains."""
-    left = iter(range(sweeps))
-
-    def hook(*_):
-        if next(left, None) is None:
-            raise Stopped
-
-    return hook
-
-
-def stopped(path, kernel, *data, sweeps, **options):
-    with pytest.raises(Stopped):
-        drive(kernel, *data, store=path, hook_fn=stop_after(sweeps), **SIZES | options)
 
 
 def stop_and_go_on(engine, sweeps, path):

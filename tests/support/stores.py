@@ -1,5 +1,6 @@
 """Runs with stores that end early, and what comes of them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from pyro_fnbg.stores import hierarchy, writer
-from support.drivers import by_chain, same
+from support.drivers import by_chain, drive, same
 
 X = torch.sin(1.7 * torch.arange(60.0)).reshape(30, 2)
 Y = (X[:, 0] > 0).long()
@@ -24,6 +25,27 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have chunks of seven draws of the network, and a commit after every piece."""
     monkeypatch.setattr(hierarchy, "CHUNK_BYTES", SMALL_CHUNK)
     monkeypatch.setattr(writer, "SECONDS", 0.0)
+
+
+class Stopped(Exception):
+    """What stops a run in these tests."""
+
+
+def stop_after(sweeps: int) -> Callable[..., None]:
+    """Make a hook that stops a run after so many steps of all chains."""
+    left = iter(range(sweeps))
+
+    def hook(*_: Any) -> None:
+        if next(left, None) is None:
+            raise Stopped
+
+    return hook
+
+
+def stopped(path: Path, kernel: FNBG, *data: Any, sweeps: int, **options: Any) -> None:
+    """Make a store of a run that is stopped by an error."""
+    with pytest.raises(Stopped):
+        drive(kernel, *data, store=path, hook_fn=stop_after(sweeps), **SIZES | options)
 
 
 def go_on(path: Path, kernel: FNBG, *data: Any, **options: Any) -> MultiChainMCMC:
