@@ -164,6 +164,7 @@ def told(
         non_finite=np.array(non_finite),
         log_ratio_sd=None,
         reversed_share=None,
+        num_draws=sweeps // thin,
         statistics={"batch_log_density": np.zeros(sweeps // thin)},
     )
 

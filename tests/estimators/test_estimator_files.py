@@ -369,6 +369,12 @@ def test_a_file_is_replaced_by_the_next(saved):
     assert list(path.parent.iterdir()) == [path]
 
 
+def parts_of(path):
+    """Everything in a file but when it was written."""
+    with zipfile.ZipFile(path) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_stays_and_its_target_is_written(is_there, saved):
     classifier, path = saved
@@ -379,7 +385,7 @@ def test_a_link_stays_and_its_target_is_written(is_there, saved):
     link.symlink_to("folder/target")
     classifier.save(link)
     assert link.is_symlink()
-    assert target.read_bytes() == path.read_bytes()
+    assert parts_of(target) == parts_of(path)
     assert list(target.parent.iterdir()) == [target]
     assert np.array_equal(BNNClassifier.load(link).predict(X), classifier.predict(X))
 

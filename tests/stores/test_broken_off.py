@@ -14,7 +14,7 @@ import torch
 import xarray as xr
 from zarr.storage import _local
 
-from pyro_fnbg import FNBG, open_store
+from pyro_fnbg import FNBG, open_samples, open_store
 from pyro_fnbg.stores import checkpoint
 from support.drivers import by_chain, drive
 from support.stores import NET, SIZES, X, Y, assert_same_runs, go_on
@@ -267,3 +267,58 @@ def test_sigterm_for_all_processes_of_a_run_keeps_its_draws(method, tmp_path):
     assert done.stdout.startswith("kept ")
     assert done.stdout.endswith(" False\n")
     assert_goes_on_with_the_same_draws(tmp_path)
+
+
+WRITER = """
+    import sys
+    import pyro, torch
+    from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+    from pyro_fnbg.stores import hierarchy, writer
+
+    hierarchy.CHUNK_BYTES, writer.SECONDS = 7 * (4 * 13 + 28), 0.0
+    x = torch.sin(1.7 * torch.arange(60.0)).reshape(30, 2)
+    y = (x[:, 0] > 0).long()
+    net = BayesianMLP([2, 3, 1], likelihood="bernoulli")
+    pyro.set_rng_seed(1)
+    mcmc = MultiChainMCMC(
+        FNBG(net, engine="trace"), 1_000_000, 12, num_chains=3, store=sys.argv[1],
+        disable_progbar=True, hook_fn=lambda *_: None,
+    )
+    mcmc.run(x, y)
+"""
+OPENED = 300
+
+
+@pytest.mark.slow
+def test_a_store_that_is_written_to_can_be_read_at_any_moment(tmp_path):
+    """Opened many times while commits go on: no error, no gap, and all draws those of the run."""
+    path = tmp_path / "run"
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(WRITER), path]
+    seen = []
+    with subprocess.Popen(command) as process:
+        try:
+            while len(seen) < OPENED:
+                if not path.exists():
+                    assert process.poll() is None
+                    time.sleep(0.05)
+                    continue
+                tree = xr.open_datatree(path, engine="zarr")
+                counts = tree["posterior"].attrs["complete_draws"]
+                for group, name in (("posterior", "layer1.weight"), ("sample_stats", "lp")):
+                    for chain, count in enumerate(counts):
+                        assert not np.isnan(tree[group][name][chain, :count]).any()
+                found = open_store(path)["posterior"]
+                assert not np.isnan(found["layer2.bias"]).any()
+                if min(counts) > 0:
+                    assert open_samples(path)["layer1.bias"].isfinite().all()
+                seen.append(found)
+            assert process.poll() is None
+        finally:
+            process.kill()
+    draws = [one.sizes["draw"] for one in seen]
+    assert sorted(draws) == draws
+    assert len(set(draws)) > OPENED / 10
+    last = min(draws[-1], 500)
+    expected = by_chain(drive(FNBG(NET, engine="trace"), X, Y, **SIZES | {"draws": last}))
+    for name, values in expected.items():
+        assert np.array_equal(seen[-1][name][:, :last], values)
