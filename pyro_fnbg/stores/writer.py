@@ -122,8 +122,7 @@ class StoreWriter:
         chunk = self._chunks[number]
         # Those that readers were shown before come again where a run was killed within a commit
         if chunk.first + chunk.filled > self._shown[number]:
-            for key, values in chunk.tail.items():
-                self._archive.write(key, number, chunk.first, values)
+            self._archive.write(number, chunk.first, chunk.tail)
 
     def _commit(
         self,
