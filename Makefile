@@ -14,7 +14,8 @@ PYTHON312 ?= $(shell for python in python3.12 \
 VENV_ARVIZ1 := .venv-arviz1
 TESTS_ARVIZ1 := $(addprefix tests/,results/test_export.py results/test_pointwise.py results/test_estimates.py \
 	results/test_function_space.py results/test_nested.py test_support.py test_kernel.py \
-	test_examples.py stock/test_processes.py stores/test_runs.py drivers/test_store_hook.py)
+	test_examples.py stock/test_processes.py stores/test_runs.py stores/test_contents.py \
+	stores/test_predictions.py drivers/test_store_hook.py command_line)
 
 # Benchmarks need packages that nothing else here does
 VENV_BENCH := .venv-bench

@@ -28,6 +28,7 @@ from pyro_fnbg.prediction.thinning import fewer_draws
 from pyro_fnbg.results.export import to_arviz
 from pyro_fnbg.results.function_space import diagnose_predictions
 from pyro_fnbg.stores.opening import open_store
+from pyro_fnbg.stores.predictions import store_predictions
 from pyro_fnbg.stores.samples import open_samples
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "sample_responses",
     "score_classes",
     "score_numbers",
+    "store_predictions",
     "to_arviz",
     "warm_start",
 ]

@@ -28,6 +28,8 @@ ROOMS = (
     "stores",
     "drivers",
     "estimators",
+    "command_line",
+    "__main__",
 )
 WITHOUT_PYRO = ("core", "data", "plots")
 MAX_LINES = 400

@@ -19,6 +19,7 @@ from pyro_fnbg.stock.ahead import Ahead
 from pyro_fnbg.stock.seeds import worker_chain
 from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.hierarchy import as_store, check_free
+from pyro_fnbg.stores.reports import keep_noise
 from pyro_fnbg.stores.runs import StoredRun, at_start
 
 __all__ = ["StoreHook"]
@@ -123,7 +124,8 @@ class _Chain:
     ) -> None:
         self._problem, self._kernel = ahead.problem, kernel
         self._claim = ExitStack()
-        self._claim.enter_context(stored.archive.claimed(number))
+        self._archive = stored.archive
+        self._claim.enter_context(self._archive.claimed(number))
         self._draws = stored.draws(ahead.problem, {number: ahead.before}, num_samples)
         self._collector = Collector(kernel, ahead.problem, [ahead.before], self._draws, None, [""])
         self._pending: Ahead | None = None
@@ -152,5 +154,6 @@ class _Chain:
         if self._pending is not None:
             self._take(self._pending)
         self._draws.close(self._collector.chains)
+        keep_noise(self._archive, [self._collector.report(0)])
         self._draws.finish([])
         self._claim.close()

@@ -5,7 +5,7 @@ figure, returns the axes, and shows nothing.
 """
 
 from pyro_fnbg.plots.acceptance import plot_acceptance_by_layer, plot_acceptance_by_node
-from pyro_fnbg.plots.chains import plot_score, plot_traces
+from pyro_fnbg.plots.chains import plot_ranks, plot_score, plot_traces
 from pyro_fnbg.plots.classes import plot_images, plot_reliability, plot_risk_coverage
 from pyro_fnbg.plots.comparisons import plot_accuracy, plot_by_batch_size
 from pyro_fnbg.plots.inputs import plot_decision_surface, plot_regression_band
@@ -17,6 +17,7 @@ __all__ = [
     "plot_by_batch_size",
     "plot_decision_surface",
     "plot_images",
+    "plot_ranks",
     "plot_regression_band",
     "plot_reliability",
     "plot_risk_coverage",

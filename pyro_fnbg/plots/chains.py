@@ -7,8 +7,10 @@ from textwrap import fill
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 
 from pyro_fnbg.core.checks import check_count, shown
 from pyro_fnbg.plots.checks import as_array, as_level, check_increasing, check_text, checked_titles
@@ -16,6 +18,7 @@ from pyro_fnbg.plots.style import (
     COLOURS,
     STYLE,
     Panels,
+    as_panel,
     as_panels,
     draw_grid,
     legend_beside,
@@ -23,7 +26,10 @@ from pyro_fnbg.plots.style import (
     mark_level,
 )
 
-__all__ = ["plot_score", "plot_traces"]
+__all__ = ["plot_ranks", "plot_score", "plot_traces"]
+
+# Ranks are counted in so many parts of equal width
+NUM_BINS = 20
 
 
 @matplotlib.rc_context(STYLE)
@@ -32,6 +38,7 @@ def plot_traces(
     label: str,
     warmup: int = 0,
     near: int | None = None,
+    every: int = 1,
     titles: Sequence[str] | None = None,
     reference_lines: Mapping[str, float] | None = None,
     ax: Panels | None = None,
@@ -50,6 +57,7 @@ def plot_traces(
         label: What the quantity is, with its unit; labels the vertical axes.
         warmup: How many of the values belong to the warmup; they are numbered from below up to 0.
         near: How many of the last draws the right panels show; a tenth of them when left out.
+        every: Of how many draws, one after the other, a value is the last: 1 if all are given.
         titles: One title per chain; "chain 0" and so on when left out.
         reference_lines: Levels to be marked by a dashed line in the left panels, by the text to be
             written beside it.
@@ -60,8 +68,9 @@ def plot_traces(
 
     Raises:
         ValueError: If ``values`` or ``ax`` has another shape, ``titles`` another length,
-            ``warmup`` or ``near`` is larger than what there is, ``label`` is no text, or
-            ``reference_lines`` is no mapping from texts to finite numbers.
+            ``warmup`` or ``near`` is larger than what there is, ``every`` is no whole number from
+            1, ``label`` is no text, or ``reference_lines`` is no mapping from texts to finite
+            numbers.
 
     Example:
         >>> import matplotlib.pyplot as plt
@@ -79,13 +88,15 @@ def plot_traces(
     if near is None:
         near = max(1, num_draws // 10)
     check_count("near", near, 1, num_draws)
+    check_count("every", every, 1)
     check_text("label", label)
     titles = checked_titles(titles, num_chains)
     levels = _levels(reference_lines)
     ax = as_panels(
         ax, (num_chains, 2), (11, 0.8 + 1.5 * num_chains), width_ratios=(2, 1), sharex="col"
     )
-    numbers = np.arange(1, num_values + 1) - warmup
+    numbers = every * (np.arange(1, num_values + 1) - warmup)
+    word, shown_draws = ("draws", "") if every == 1 else ("values", f"one in {every:,}")
     limits = _limits([*traces.flat, *levels.values()])
     for chain, ((wide, close), trace) in enumerate(zip(ax, traces, strict=True)):
         colour = COLOURS[chain % len(COLOURS)]
@@ -93,22 +104,90 @@ def plot_traces(
         # Each running mean stands in the middle of its window
         window = max(1, num_values // 50)
         mean = np.convolve(trace, np.full(window, 1 / window), mode="valid")
-        wide.plot(numbers[: len(mean)] + (window - 1) / 2, mean, color=colour, linewidth=1.6)
+        places = numbers[: len(mean)] + every * (window - 1) / 2
+        wide.plot(places, mean, color=colour, linewidth=1.6)
         for text, level in levels.items():
             mark_level(wide, level, text)
         if warmup > 0:
-            wide.axvspan(numbers[0], 0.5, color="0.88", linewidth=0, zorder=0)
+            wide.axvspan(numbers[0], 0.5 * every, color="0.88", linewidth=0, zorder=0)
         wide.set_ylim(limits)
         wide.set_title(titles[chain])
         wide.set_ylabel(fill(label, 16))
         last = trace[-near:]
         close.plot(numbers[-near:], last, color=colour, linewidth=0.8)
-        close.set_title(f"last {near:,} of {num_draws:,} draws: mean {_mean(last)}")
+        close.set_title(f"last {near:,} of {num_draws:,} {word}: mean {_mean(last)}")
         for panel in (wide, close):
             panel.margins(x=0.01)
             draw_grid(panel, "y")
-    ax[-1, 0].set_xlabel("draw (shaded, up to 0: warmup)" if warmup > 0 else "draw")
+    notes = [shown_draws, "shaded, up to 0: warmup" if warmup > 0 else ""]
+    told = "; ".join(filter(None, notes))
+    ax[-1, 0].set_xlabel(f"draw ({told})" if told else "draw")
     ax[-1, 1].set_xlabel("draw (vertical scales differ)")
+    return ax
+
+
+@matplotlib.rc_context(STYLE)
+def plot_ranks(
+    values: ArrayLike,
+    label: str,
+    titles: Sequence[str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how the draws of each chain rank among those of all chains.
+
+    Chains that draw from one distribution have ranks that are uniform: their shares of each
+    twentieth of all draws are near 1. One that stays on another level than the rest has more of the
+    lowest or highest ranks; one that varies less, more of those in the middle. Shares scatter more
+    the more draws depend on each other.
+
+    Args:
+        values: The quantity by draw, shape ``(chains, draws)``, finite, of two chains or more.
+        label: What the quantity is; labels the horizontal axis.
+        titles: One title per chain, for the legend; "chain 0" and so on when left out.
+        ax: Axes to draw into; those of a new figure when left out.
+
+    Returns:
+        The axes.
+
+    Raises:
+        TypeError: If ``ax`` is no axes.
+        ValueError: If ``values`` has another shape, is not finite or of one chain, ``label`` is no
+            text, or ``titles`` has another length.
+
+    References:
+        Vehtari and others (2021), "Rank-normalization, folding, and localization: an improved R-hat
+        for assessing convergence of MCMC".
+
+    Example:
+        >>> import matplotlib.pyplot as plt
+        >>> import numpy as np
+        >>> ax = plot_ranks(np.random.default_rng(0).normal(size=(4, 250)), "slope")
+        >>> ax.get_xlabel()
+        'rank of slope among all draws (%)'
+        >>> plt.close(ax.figure)
+    """
+    draws = as_array("values", values, ("chains", "draws"))
+    if len(draws) < 2 or not np.isfinite(draws).all():
+        raise ValueError(
+            f"values must be finite numbers of two chains or more, got {len(draws)} chains of "
+            f"which {int(np.isfinite(draws).all(1).sum())} are finite"
+        )
+    check_text("label", label)
+    titles = checked_titles(titles, len(draws))
+    ax = as_panel(ax, (7, 3.2))
+    ranks = (rankdata(draws).reshape(draws.shape) - 0.5) / draws.size
+    edges = np.linspace(0, 100, NUM_BINS + 1)
+    for chain, (own, title) in enumerate(zip(ranks, titles, strict=True)):
+        counts = np.histogram(100 * own, edges)[0]
+        shares = counts * NUM_BINS / draws.shape[1]
+        ax.stairs(shares, edges, color=look(chain)["color"], label=title, linewidth=1.3)
+    ax.axhline(1.0, color="0.25", linestyle="--", linewidth=1.0, label="uniform", zorder=1)
+    ax.set_xlim(0, 100)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel(f"rank of {label} among all draws (%)")
+    ax.set_ylabel("share, 1 if uniform")
+    draw_grid(ax, "y")
+    legend_beside(ax)
     return ax
 
 

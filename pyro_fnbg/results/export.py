@@ -17,6 +17,7 @@ from torch import Tensor
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.core.checks import check_flag, shown
 from pyro_fnbg.kernel import FNBG
+from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.rows import observed_values
 from pyro_fnbg.model.sites import DataPlate, seeded
 from pyro_fnbg.prediction.samples import LazySamples
@@ -40,7 +41,7 @@ from pyro_fnbg.stock.finished import bound_model, diagnostics_by_chain, samples_
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["assemble", "to_arviz", "to_groups"]
+__all__ = ["as_arrays", "assemble", "chain_stats", "read_data", "to_arviz", "to_groups"]
 
 SAMPLE_DIMS = ("chain", "draw")
 
@@ -174,13 +175,21 @@ def to_groups(
     values = (
         {name: samples.by_chain(name) for name in samples}
         if isinstance(samples, LazySamples)
-        else _as_arrays(samples)
+        else as_arrays(samples)
     )
     needs_data = observed_data or log_likelihood or posterior_predictive
-    observed = _read_data(mcmc, reports[0].plates) if needs_data else {}
-    data = _as_arrays(observed) if observed_data else {}
-    check_known("dims", dims, {*values, *observed})
     bound = bound_model(mcmc)
+    observed: Mapping[str, Tensor] = {}
+    if needs_data:
+        try:
+            observed = read_data(bound, reports[0].plates)
+        except Exception as error:
+            error.add_note(
+                "to_arviz ran the model to read its data; observed_data=False leaves it out"
+            )
+            raise
+    data = as_arrays(observed) if observed_data else {}
+    check_known("dims", dims, {*values, *observed})
     likelihoods = pointwise_log_likelihoods(bound, samples, observed) if log_likelihood else {}
     # An event of several numbers has one likelihood
     row_dims = {
@@ -197,7 +206,7 @@ def to_groups(
     groups = {
         "posterior": dataset(values, SAMPLE_DIMS, dims, coords).assign_attrs(attributes),
         "sample_stats": _sample_stats(reports, coords).assign_attrs(made),
-        "chain_stats": _chain_stats(reports, coords).assign_attrs(made),
+        "chain_stats": chain_stats(reports, coords).assign_attrs(made),
         "observed_data": dataset(data, (), dims, coords).assign_attrs(made),
         "log_likelihood": dataset(likelihoods, SAMPLE_DIMS, row_dims, coords).assign_attrs(made),
         "posterior_predictive": dataset(responses, SAMPLE_DIMS, dims, coords).assign_attrs(made),
@@ -246,7 +255,7 @@ def _sample_stats(reports: list[ChainReport], coords: Mapping[str, Sequence[Any]
     return dataset(found, SAMPLE_DIMS, dims, {**coords, "layer": reports[0].layer_names})
 
 
-def _chain_stats(reports: list[ChainReport], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
+def chain_stats(reports: Sequence[ChainReport], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
     """Gather what is known of the draws of each chain as a whole, by block and by layer."""
     first = reports[0]
     of_blocks = {
@@ -277,26 +286,22 @@ def _run_attributes(mcmc: Any, reports: list[ChainReport]) -> dict[str, Any]:
     return told | is_complete | streams(keys) | measured_attributes(reports)
 
 
-def _read_data(mcmc: Any, plates: Mapping[str, DataPlate]) -> dict[str, Tensor]:
+def read_data(bound: BoundModel, plates: Mapping[str, DataPlate]) -> dict[str, Tensor]:
     """Read the values of the model's observed sites, all rows of them."""
-    bound = bound_model(mcmc)
-    try:
-        # As in the run: no outer handlers, and no validation of values or of the prior's draws
-        with (
-            seeded(0),
-            torch.no_grad(),
-            poutine.block(),
-            pyro.validation_enabled(False),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")  # the run has given the same warnings
-            return observed_values(bound, plates)
-    except Exception as error:
-        error.add_note("to_arviz ran the model to read its data; observed_data=False leaves it out")
-        raise
+    # As in the run: no outer handlers, and no validation of values or of the prior's draws
+    with (
+        seeded(0),
+        torch.no_grad(),
+        poutine.block(),
+        pyro.validation_enabled(False),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # the run has given the same warnings
+        return observed_values(bound, plates)
 
 
-def _as_arrays(values: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+def as_arrays(values: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Convert tensors, which stay as they are."""
     return {name: value.detach().cpu().numpy() for name, value in values.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from pyro_fnbg.stores.hierarchy import (
     Variable,
     as_long_as,
     check_free,
+    consolidate,
     constants_of,
     make,
     open_root,
@@ -72,6 +73,7 @@ class Archive:
         writers: Sequence[Mapping[int, Saved]],
         constants: Mapping[str, Any],
         attributes: Mapping[str, Any],
+        observed: Mapping[str, NDArray[Any]],
     ) -> Archive:
         """Make a store without draws.
 
@@ -83,16 +85,18 @@ class Archive:
             writers: The chains at their start, by the writers that they will have, or some of them.
             constants: What stays the same: ``identity``, what makes the draws, in words.
             attributes: What is said of the draws.
+            observed: The data, by observed site.
 
         Raises:
             FileExistsError: If there is something at the path.
+            ValueError: If an observed site has a name that cannot be stored.
         """
         check_free(path)
         # Made beside its place, so that a store that is there is a whole one
         part = path.with_name(f"{path.name}.{uuid4().hex}.part")
         own = {"run": run, "num_chains": num_chains, **constants}
         try:
-            make(part, num_chains, variables, own, attributes)
+            make(part, num_chains, variables, own, attributes, observed)
             for chains in writers:
                 _save(part, run, num_chains, chains)
             part.rename(path)
@@ -182,10 +186,7 @@ class Archive:
             DamagedStore: If one is missing, or the files that hold them are not of this run.
         """
         chains: dict[int, Saved] = {}
-        for path in sorted(self.path.glob("checkpoint*.npz")):
-            run, found = read_checkpoint(path)
-            if run != self.run:
-                raise DamagedStore(f"{path.name} must be of the run {self.run}, got one of {run}")
+        for _, found in self._checkpoints():
             # Writers may have shared the chains out otherwise before: who got furthest knows best
             chains |= {
                 number: one
@@ -199,6 +200,27 @@ class Archive:
                 f"the store has no checkpoint of the chains {missing or 'that it had'}"
             )
         return dict(sorted(chains.items()))
+
+    def amend(self, change: Callable[[Saved], Saved | None]) -> None:
+        """Change what is saved of some chains, in whichever file it is.
+
+        Files of others, which may be under way, are left alone.
+
+        Args:
+            change: Returns what takes the place of what is saved; None where it stays.
+        """
+        for path, found in list(self._checkpoints()):
+            changed = {number: change(one) for number, one in found.items()}
+            new = {number: one for number, one in changed.items() if one is not None}
+            if new:
+                write_checkpoint(path, self.run, found | new)
+
+    def _checkpoints(self) -> Iterator[tuple[Path, dict[int, Saved]]]:
+        for path in sorted(self.path.glob("checkpoint*.npz")):
+            run, found = read_checkpoint(path)
+            if run != self.run:
+                raise DamagedStore(f"{path.name} must be of the run {self.run}, got one of {run}")
+            yield path, found
 
     def write(self, chain: int, first: int, values: Mapping[str, NDArray[Any]]) -> None:
         """Write draws of a chain by key, up to a chunk's, from the first one of a chunk on."""
@@ -234,6 +256,18 @@ class Archive:
                 counts[chain] = max(counts[chain], count)
             num_samples = max(attributes["num_samples"], shown["num_samples"])
             show(root, counts, {**attributes, "num_samples": num_samples})
+
+    def put(self, part: Path, group: str) -> None:
+        """Give the store a group of its own that was made elsewhere, in place of an older one."""
+        from filelock import FileLock
+
+        place, old = self.path / group, part.with_suffix(".old")
+        with FileLock(self.path / ".commit.lock"):
+            if place.exists():
+                place.rename(old)
+            part.rename(place)
+            consolidate(open_root(self.path))
+        shutil.rmtree(old, ignore_errors=True)
 
     def read(self, key: str, chain: int, first: int, stop: int) -> NDArray[Any]:
         """Read some draws of a chain, whether readers are shown them or not.

@@ -24,7 +24,9 @@ from pyro_fnbg.core.state import ChainState, Tally
 
 __all__ = ["DamagedStore", "Saved", "read_checkpoint", "restored", "write_checkpoint"]
 
-FORMAT = 1
+FORMAT = 2
+# What is saved of a chain under names of its own
+NAMED = ("tail", "learnt", "noise")
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -40,28 +42,33 @@ class Saved(NamedTuple):
         state: Where it is; its tensors are on the CPU, and what moves learnt is in plain tuples.
         log_density: Of its position on its last sweep's batch, by the model; NaN before the first.
         tail: Its draws and their statistics that do not fill a chunk of the store, by variable.
+        learnt: What its moves tell of their states, by name, each of shape ``(num_blocks,)``.
+        noise: How noisy its decisions were found to be, likewise; empty until its run has ended.
     """
 
     state: ChainState
     log_density: float
     tail: Arrays
+    learnt: Arrays
+    noise: Arrays
 
 
 def write_checkpoint(path: Path, run: str, chains: Mapping[int, Saved]) -> None:
     """Write the states of some chains of a run; until all is on disk, an older file stays."""
     arrays, entries = dict[str, NDArray[Any]](), []
-    for number, (state, log_density, tail) in chains.items():
+    for number, saved in chains.items():
+        state, named = saved.state, {name: getattr(saved, name) for name in NAMED}
         entries.append(
             {
                 "chain": number,
                 "seed": state.key.seed,
                 "stream": state.key.chain,
                 "sweeps": state.sweeps,
-                "log_density": log_density,
+                "log_density": saved.log_density,
                 "moves": [len(learnt) for learnt in state.adaptation],
                 "warmup_sweeps": state.warmup_tally.sweeps,
                 "draw_sweeps": state.draw_tally.sweeps,
-                "tail": list(tail),
+                **{group: list(values) for group, values in named.items()},
             }
         )
         tensors = {
@@ -74,7 +81,8 @@ def write_checkpoint(path: Path, run: str, chains: Mapping[int, Saved]) -> None:
         for move, learnt in enumerate(state.adaptation):
             tensors |= {f"move {move} {place}": value for place, value in enumerate(learnt)}
         arrays |= {f"{number} {name}": value.cpu().numpy() for name, value in tensors.items()}
-        arrays |= {f"{number} tail {place}": value for place, value in enumerate(tail.values())}
+        for group, values in named.items():
+            arrays |= {f"{number} {group} {place}": v for place, v in enumerate(values.values())}
     header = json.dumps({"format": FORMAT, "run": run, "chains": entries}).encode()
     whole = path.with_suffix(".part")
     with whole.open("wb") as file:
@@ -131,8 +139,11 @@ def _read_chain(entry: Mapping[str, Any], file: Any) -> Saved:
         warmup_tally=tally("warmup"),
         draw_tally=tally("draw"),
     )
-    tail = {name: file[f"{number} tail {place}"] for place, name in enumerate(entry["tail"])}
-    return Saved(state, entry["log_density"], tail)
+    tail, learnt, noise = (
+        {name: file[f"{number} {group} {place}"] for place, name in enumerate(entry[group])}
+        for group in NAMED
+    )
+    return Saved(state, entry["log_density"], tail, learnt, noise)
 
 
 def restored(

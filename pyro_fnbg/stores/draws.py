@@ -19,6 +19,7 @@ from pyro_fnbg.model.constrained import ConstrainedDraws
 from pyro_fnbg.results.attributes import measured_attributes, streams
 from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, Variable, check_variables
+from pyro_fnbg.stores.reports import keep_noise
 from pyro_fnbg.stores.samples import StoredSamples
 from pyro_fnbg.stores.writer import StoreWriter
 
@@ -118,6 +119,7 @@ class StoredDraws(DrawKeeper):
 
     def finish(self, reports: Sequence[ChainReport]) -> None:
         """Say what was measured at the end, and which random streams chains had."""
+        keep_noise(self._archive, reports)
         measured = measured_attributes(reports) if reports else {}
         keys = [one.state.key for one in self._archive.saved().values()]
         self._archive.commit({}, {**self._attributes, **streams(keys), **measured})

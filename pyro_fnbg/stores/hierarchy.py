@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.stores.checkpoint import DamagedStore
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     import zarr
 
 __all__ = [
+    "CHUNK_BYTES",
+    "OBSERVED_DATA",
     "POSTERIOR",
+    "PREDICTIONS",
     "SAMPLE_STATS",
     "Variable",
     "as_long_as",
@@ -30,14 +34,16 @@ __all__ = [
     "check_free",
     "check_variables",
     "chunk_length",
+    "consolidate",
     "constants_of",
     "make",
     "open_root",
     "show",
 ]
 
-FORMAT = 1
-POSTERIOR, SAMPLE_STATS, CONSTANTS = "posterior", "sample_stats", "run"
+FORMAT = 2
+POSTERIOR, SAMPLE_STATS, OBSERVED_DATA = "posterior", "sample_stats", "observed_data"
+PREDICTIONS, CONSTANTS = "predictions", "run"
 # Letters that paths have another use for, and names that are those of files of a store's own
 SPECIAL, RESERVED = "%/\\", ("", ".", "..", "zarr.json")
 MAX_BYTES = 200  # of the name of a file
@@ -52,7 +58,7 @@ class Variable(NamedTuple):
     """Describe a number, or some, of every draw.
 
     Attributes:
-        group: "posterior" or "sample_stats".
+        group: "posterior" or "sample_stats"; or "observed_data", where there is one draw.
         name: Its name in there.
         shape: Of one draw's.
         dtype: Of the numbers.
@@ -116,7 +122,7 @@ def check_variables(variables: Sequence[Variable]) -> None:
         ValueError: If one has not; names it.
     """
     for variable in variables:
-        if variable.name in ("chain", "draw"):
+        if variable.group != OBSERVED_DATA and variable.name in ("chain", "draw"):
             raise ValueError(
                 f"site {variable.name!r} has the name of a dimension of the store: give it another"
             )
@@ -139,6 +145,7 @@ def make(
     variables: Sequence[Variable],
     constants: Mapping[str, Any],
     attributes: Mapping[str, Any],
+    observed: Mapping[str, NDArray[Any]],
 ) -> None:
     """Make the groups and arrays of a store without draws.
 
@@ -148,6 +155,10 @@ def make(
         variables: What is stored of each draw.
         constants: What is said of the run and stays the same.
         attributes: What is said of the draws.
+        observed: The data, by observed site.
+
+    Raises:
+        ValueError: If an observed site has a name that cannot be stored.
     """
     import zarr
     from zarr.codecs import ZstdCodec
@@ -176,7 +187,27 @@ def make(
             compressors=[ZstdCodec(level=1, checksum=True)],
             dimension_names=["chain", "draw", *variable.dims],
         )
+    _write_data(root, observed)
     show(root, [0] * num_chains, attributes)
+
+
+def _write_data(root: Any, observed: Mapping[str, NDArray[Any]]) -> None:
+    """Write the data, as arrays whose dimensions have the names that ArviZ gives them."""
+    root.create_group(OBSERVED_DATA)
+    for name, values in observed.items():
+        dims = tuple(f"{name}_dim_{place}" for place in range(values.ndim))
+        variable = Variable(OBSERVED_DATA, name, values.shape, str(values.dtype), dims)
+        check_variables([variable])
+        rows = max(1, CHUNK_BYTES // max(1, values[:1].nbytes)) if values.ndim else 1
+        array = root.create_array(
+            variable.key,
+            shape=values.shape,
+            chunks=tuple(max(1, size) for size in (rows, *values.shape[1:])[: values.ndim]),
+            dtype=values.dtype,
+            dimension_names=list(dims),
+            attributes={"site": name},
+        )
+        array[...] = values
 
 
 def open_root(path: Path, is_read_only: bool = False) -> Any:
@@ -213,8 +244,6 @@ def constants_of(root: Any) -> dict[str, Any]:
 
 def show(root: Any, counts: Sequence[int], attributes: Mapping[str, Any]) -> None:
     """Say how long arrays are, and what readers are told besides, in one step at the end."""
-    import zarr
-
     length = max(counts)
     for group in (POSTERIOR, SAMPLE_STATS):
         numbers = root[f"{group}/draw"]
@@ -230,6 +259,13 @@ def show(root: Any, counts: Sequence[int], attributes: Mapping[str, Any]) -> Non
     is_complete = int(min(counts) >= attributes["num_samples"])
     found = {"complete": is_complete, "is_complete": is_complete}
     root[POSTERIOR].attrs.update({**attributes, **found, "complete_draws": list(counts)})
+    consolidate(root)
+
+
+def consolidate(root: Any) -> None:
+    """Write what readers go by, as a whole."""
+    import zarr
+
     with warnings.catch_warnings():
         # Of files that are no arrays, and of metadata that zarr 3 does not have in its own book yet
         warnings.simplefilter("ignore")

@@ -5,14 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
-
-from pyro_fnbg.chains.keeping import kept_chains
-from pyro_fnbg.results.estimates import has_arviz_1
-from pyro_fnbg.results.export import SAMPLE_DIMS, assemble
-from pyro_fnbg.stores.archive import Archive
-from pyro_fnbg.stores.hierarchy import POSTERIOR, SAMPLE_STATS, as_store
-from pyro_fnbg.stores.tails import draws_by_chain
+from pyro_fnbg.results.export import assemble
+from pyro_fnbg.stores.contents import Contents
+from pyro_fnbg.stores.hierarchy import as_store
 
 __all__ = ["open_store"]
 
@@ -24,6 +19,9 @@ def open_store(store: str | os.PathLike[str]) -> Any:
     ``to_arviz``, with the same attributes, cut to the draws that every chain has; where chains were
     stopped one after the other, those are left out that would leave fewer draws in all. Draws that
     only a checkpoint has yet, since they fill no chunk of the arrays, are there too.
+    ``chain_stats`` is of the last checkpoint, and missing before the first draw; how noisy
+    decisions are is measured when a run ends, and missing before. ``observed_data`` was read from
+    the model when the run began.
 
     Args:
         store: The path that ``MultiChainMCMC(..., store=)`` was given.
@@ -48,28 +46,4 @@ def open_store(store: str | os.PathLike[str]) -> Any:
         ...     dict(open_store(f"{folder}/run.zarr")["posterior"]["layer1.bias"].sizes)
         {'chain': 2, 'draw': 8, 'layer1.bias_dim_0': 3}
     """
-    import xarray as xr
-
-    from pyro_fnbg.stores.lazily import StoredArray
-
-    archive = Archive(as_store(store), is_read_only=True)
-    by_chain = draws_by_chain(archive)
-    kept, num_draws = kept_chains([one.num_draws for one in by_chain])
-    numbers = kept or list(range(archive.num_chains))
-    chains = [by_chain[number] for number in numbers]
-    labels = {"chain": numbers, "layer": archive.constants["layers"]}
-    groups = {}
-    for group in (POSTERIOR, SAMPLE_STATS):
-        variables = {}
-        for key, variable in archive.variables.items():
-            if variable.group == group:
-                values = StoredArray(chains, key, num_draws)
-                dims = (*SAMPLE_DIMS, *variable.dims)
-                # A DataTree allows no slash in a name
-                name = variable.name.replace("/", "%2F") if has_arviz_1() else variable.name
-                variables[name] = xr.Variable(dims, values.lazily())
-        sizes = {str(dim): size for one in variables.values() for dim, size in one.sizes.items()}
-        coords = {dim: labels.get(dim, np.arange(size)) for dim, size in sizes.items()}
-        groups[group] = xr.Dataset(variables, coords)
-    groups[POSTERIOR].attrs = archive.attributes
-    return assemble(groups)
+    return assemble(Contents.read(as_store(store)).groups())

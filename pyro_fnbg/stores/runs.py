@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.core.layout import Layout, Site
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
@@ -21,6 +20,7 @@ from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.sites import inspect_model, seeded
 from pyro_fnbg.results.attributes import origin, run_attributes, streams
+from pyro_fnbg.results.export import as_arrays, read_data
 from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.checkpoint import DamagedStore, Saved, restored
 from pyro_fnbg.stores.draws import StoredDraws, variables_of
@@ -32,6 +32,7 @@ from pyro_fnbg.stores.identity import (
     is_of_site,
     site_words,
 )
+from pyro_fnbg.stores.reports import told_of_all
 
 __all__ = ["StoredRun", "at_start"]
 
@@ -73,15 +74,18 @@ class StoredRun(NamedTuple):
             FileExistsError: If there is something at the path.
         """
         variables = variables_of(problem, names)
+        observed = as_arrays(read_data(problem.bound, problem.sites.plates))
         saved = [at_start(variables, chains) for chains in writers]
         constants = {
             "identity": identity_of(problem),
-            "layers": DrawStatistics(problem.partition).layers,
+            "report": told_of_all(problem),
             "sites": [[site.name, list(site.shape)] for site in problem.sites.layout.sites],
         }
         keys = [chain.key for chains in writers for chain in chains.values()]
         attributes = _attributes(problem, keys, num_samples)
-        archive = Archive.create(path, run, num_chains, variables, saved, constants, attributes)
+        archive = Archive.create(
+            path, run, num_chains, variables, saved, constants, attributes, observed
+        )
         return cls(archive, {number: one for chains in saved for number, one in chains.items()})
 
     @classmethod
@@ -187,7 +191,7 @@ class StoredRun(NamedTuple):
 
     def _restored(self, problem: Problem, number: int) -> ChainState:
         """Return a chain in the form that engines work with, once it fits store and model."""
-        state, log_density, _ = self.saved[number]
+        state, log_density = self.saved[number].state, self.saved[number].log_density
         adaptation = restored(state.adaptation, problem.moves.start())
         if adaptation is None or len(state.position) != problem.partition.num_params:
             raise DamagedStore(f"the checkpoint of chain {number} does not fit the run's model")
@@ -203,7 +207,7 @@ class StoredRun(NamedTuple):
 def at_start(variables: Iterable[Variable], chains: Mapping[int, ChainState]) -> dict[int, Saved]:
     """Return what is saved of chains without draws."""
     nothing = {one.key: np.empty((0, *one.shape), one.dtype) for one in variables}
-    return {number: Saved(chain, math.nan, nothing) for number, chain in chains.items()}
+    return {number: Saved(chain, math.nan, nothing, {}, {}) for number, chain in chains.items()}
 
 
 def _refuse(found: Sequence[str]) -> None:

@@ -13,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_fnbg.chains.keeping import kept_chains
 from pyro_fnbg.prediction.samples import LazySamples
-from pyro_fnbg.stores.archive import Archive
+from pyro_fnbg.stores.contents import Contents
 from pyro_fnbg.stores.hierarchy import POSTERIOR, as_store
-from pyro_fnbg.stores.tails import TailedDraws, draws_by_chain
+from pyro_fnbg.stores.tails import TailedDraws
 
 __all__ = ["StoredSamples", "StoredSite", "open_samples"]
 
@@ -39,20 +38,23 @@ class StoredSamples(LazySamples):
         group_by_chain: Whether sites have a dimension for chains, ``(chains, draws, ...)``.
 
     Attributes:
+        path: The store.
+        chains: Numbers of the chains.
         num_chains: Number of chains.
     """
 
     def __init__(
         self, path: Path, chains: Sequence[int], draws_of_each: int, group_by_chain: bool = False
     ) -> None:
+        self.path, self.chains = path, chains
         self._made_of = path, chains, draws_of_each, group_by_chain
-        archive = Archive(path, is_read_only=True)
+        contents = Contents.read(path)
+        archive = contents.archive
         self._keys = {
             one.name: key for key, one in archive.variables.items() if one.group == POSTERIOR
         }
         self._variables, self._chunk_draws = archive.variables, archive.chunk_draws
-        by_chain = draws_by_chain(archive)
-        self._chains = [by_chain[chain] for chain in chains]
+        self._chains = [contents.by_chain[chain] for chain in chains]
         self._of_each, self._is_grouped = draws_of_each, group_by_chain
         self.num_chains = len(self._chains)
         self._chunk = lru_cache(NUM_CHUNKS)(self._read_chunk)
@@ -194,8 +196,7 @@ def open_samples(store: str | os.PathLike[str]) -> StoredSamples:
         torch.Size([20, 2])
     """
     path = as_store(store)
-    counts = [one.num_draws for one in draws_by_chain(Archive(path, is_read_only=True))]
-    chains, num_draws = kept_chains(counts)
-    if not chains:
+    contents = Contents.read(path)
+    if contents.num_draws == 0:
         raise ValueError(f"store must have draws, got {str(path)!r}, which has none yet")
-    return StoredSamples(path, chains, num_draws)
+    return StoredSamples(path, contents.chains, contents.num_draws)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.stores.archive import Archive
+from pyro_fnbg.stores.checkpoint import Saved
 
 __all__ = ["TailedDraws", "draws_by_chain"]
 
@@ -44,14 +45,16 @@ class TailedDraws(NamedTuple):
         return found
 
 
-def draws_by_chain(archive: Archive) -> list[TailedDraws]:
+def draws_by_chain(
+    archive: Archive, counts: Sequence[int], saved: Mapping[int, Saved]
+) -> list[TailedDraws]:
     """Find all draws of each chain, of a run that goes on, has ended or was killed.
 
-    Raises:
-        DamagedStore: If the store was changed.
+    Args:
+        archive: The store's arrays.
+        counts: Number of draws of each chain that readers are shown.
+        saved: The chains as checkpoints have them, read before or after the counts.
     """
-    # First what is shown: a commit in between shows more, and what it shows is on disk
-    counts, saved = archive.complete_draws, archive.saved()
     thin = int(archive.constants["identity"]["thin"])
     found = [TailedDraws(archive, chain, count, {}) for chain, count in enumerate(counts)]
     for chain, one in saved.items():

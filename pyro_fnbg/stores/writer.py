@@ -134,11 +134,17 @@ class StoreWriter:
         self._due = time.monotonic() + SECONDS
         if not self._are_even(chains):
             return
-        saved = {
-            number: Saved(state, log_density(self._problem, state), self._chunks[number].tail)
-            for number, state in chains.items()
-        }
-        self._archive.save(saved)
+        self._archive.save({number: self._saved(number, one) for number, one in chains.items()})
+
+    def _saved(self, number: int, state: ChainState) -> Saved:
+        learnt = self._problem.moves.report(state.adaptation)
+        return Saved(
+            state=state,
+            log_density=log_density(self._problem, state),
+            tail=self._chunks[number].tail,
+            learnt={name: values.cpu().numpy() for name, values in learnt.items()},
+            noise={},
+        )
 
 
 class StoredNumbers(Mapping[str, NDArray[Any]]):

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from pyro_fnbg.plots import plot_score, plot_traces
+from pyro_fnbg.plots import plot_ranks, plot_score, plot_traces
 
 # --- Traces -------------------------------------------------------------------------------------
 
@@ -20,6 +20,14 @@ def test_whole_runs_and_their_ends_are_at_their_draws():
         assert wide.get_ylabel() == "accuracy (%)"
     assert ax[1, 0].get_title("left") == "chain 1"
     assert ax[1, 1].get_title("left") == "last 4 of 20 draws: mean 57.50"
+
+
+def test_values_of_some_draws_are_at_theirs():
+    wide, close = plot_traces(np.arange(20.0)[None, 4::5], "q", near=2, every=5)[0]
+    np.testing.assert_array_equal(wide.lines[0].get_xdata(), [5, 10, 15, 20])
+    np.testing.assert_array_equal(close.lines[0].get_xdata(), [15, 20])
+    assert close.get_title("left") == "last 2 of 4 values: mean 16.50"
+    assert wide.get_xlabel() == "draw (one in 5)"
 
 
 def test_near_view_takes_a_tenth_of_the_draws_without_the_warmup():
@@ -98,6 +106,28 @@ def test_wrong_argument_of_traces_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
         plot_traces(np.zeros((2, 5)), "value", **changes)
     assert not plt.get_fignums()
+
+
+# --- Ranks --------------------------------------------------------------------------------------
+
+
+def shares(ax):
+    return [patch.get_data().values for patch in ax.patches]
+
+
+def test_ranks_of_chains_that_are_alike_are_level_and_of_others_are_not():
+    values = np.arange(400.0).reshape(100, 4).T
+    for own in shares(plot_ranks(values, "value")):
+        np.testing.assert_allclose(own, 1.0)
+    low, high = shares(plot_ranks(np.stack([np.arange(100.0), 100 + np.arange(100.0)]), "value"))
+    np.testing.assert_allclose(low, [*10 * [2.0], *10 * [0.0]])
+    np.testing.assert_allclose(high, low[::-1])
+
+
+@pytest.mark.parametrize("values", [[[1.0, 2.0]], [[1.0, 2.0], [3.0, np.nan]]])
+def test_ranks_of_one_chain_or_of_no_numbers_are_refused(values):
+    with pytest.raises(ValueError, match="values must be finite numbers of two chains or more"):
+        plot_ranks(values, "value")
 
 
 # --- Scores -------------------------------------------------------------------------------------

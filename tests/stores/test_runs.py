@@ -200,12 +200,18 @@ def test_a_store_says_and_holds_what_to_arviz_does(tmp_path):
     expected = to_arviz(mcmc)
     found = open_store(tmp_path / "run")
     tree = xr.open_datatree(tmp_path / "run", engine="zarr")
-    for group in ("posterior", "sample_stats"):
+    groups = ("posterior", "sample_stats", "chain_stats", "observed_data")
+    assert {name for name in groups if name in expected} == set(groups)
+    for group in groups:
         assert dict(found[group].sizes) == dict(expected[group].sizes)
         for name, values in expected[group].variables.items():
             assert np.array_equal(found[group][name], values)
             assert found[group][name].dims == values.dims
-            assert name not in tree[group] or np.array_equal(tree[group][name], values)
+            assert found[group][name].dtype == values.dtype
+            if group in tree and name in tree[group]:
+                assert np.array_equal(tree[group][name], values)
+    assert np.array_equal(tree["observed_data"]["obs"], Y)
+    assert found["chain_stats"]["share_reversed_by_another_batch"].dims == ("chain", "layer")
     for attributes in (found["posterior"].attrs, tree["posterior"].attrs):
         for name, value in expected["posterior"].attrs.items():
             assert attributes[name] == value or name == "created_at"
@@ -442,7 +448,7 @@ def damage(path, what):
         checkpoint.write_bytes(checkpoint.read_bytes()[:-50])
     elif what == "edited":
         text = bytearray(checkpoint.read_bytes())
-        text[len(text) // 2] ^= 1
+        text[text.index(b"warmup_sweeps")] ^= 1
         checkpoint.write_bytes(text)
     elif what == "missing":
         checkpoint.unlink()
@@ -464,7 +470,7 @@ def damage(path, what):
         ("edited", "checkpoint.npz must be a whole checkpoint"),
         ("missing", "no checkpoint of the chains"),
         ("of another store", "checkpoint.npz must be of the run"),
-        ("another format", "store must have the format 1, which this version reads, got 0"),
+        ("another format", "store must have the format 2, which this version reads, got 0"),
         ("no store any more", "zarr.json cannot be read"),
     ],
 )

@@ -637,6 +637,27 @@ _IN_DRIVER = [
         "test_a_run_that_was_stopped_in_its_warmup_goes_on_likewise[captured]",
     ),
     Fault(
+        "rates-of-a-store-are-those-of-the-warmup",
+        "pyro_fnbg.stores.reports",
+        "acceptance_rates=one.state.draw_tally",
+        "acceptance_rates=one.state.warmup_tally",
+        "tests/stores/test_contents.py::test_chain_stats_and_data_are_those_of_the_run[vectorized]",
+    ),
+    Fault(
+        "predictions-of-all-chains-in-one-place",
+        "pyro_fnbg.stores.predictions",
+        "array[place, start:stop] = found",
+        "array[0, start:stop] = found",
+        "tests/stores/test_predictions.py::test_they_are_those_of_the_draws_read_piece_by_piece",
+    ),
+    Fault(
+        "some-draws-are-shown-as-others",
+        "pyro_fnbg.command_line.quantities",
+        "np.arange(every - 1, num_draws, every)",
+        "np.arange(0, num_draws, every)[: num_draws // every]",
+        "tests/command_line/test_quantities.py::test_each_is_the_last_of_so_many_draws[39-2]",
+    ),
+    Fault(
         "noise-of-skipped-sweeps-not-skipped",
         "pyro_fnbg.core.noise",
         "rng.standard_normal((skipped, num_params))",

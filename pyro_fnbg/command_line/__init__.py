@@ -1,0 +1,1 @@
+"""``pyro-fnbg``: what is in a store, as lines, as a page, and as a file."""
