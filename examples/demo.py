@@ -114,7 +114,8 @@ def main() -> None:
     settings.output.mkdir(parents=True, exist_ok=True)
     data = noisy_xor(settings.train_rows, settings.test_rows, settings.seed)
     model = BayesianMLP(WIDTHS, prior_scale=10**0.5, activation="sigmoid", likelihood="bernoulli")
-    kernel = FNBG(model, batch_size=settings.batch_size)
+    # As in the paper, a batch stands in for all rows
+    kernel = FNBG(model, batch_size=settings.batch_size, likelihood_scale="batch")
     clock = Clock()
     # One sweep, so that the first run on a machine compiles the sampler now, and not in the timing
     MultiChainMCMC(kernel, 1, warmup_steps=0, disable_progbar=True).run(data.x_train, data.y_train)
@@ -124,7 +125,7 @@ def main() -> None:
     # Ctrl-C keeps the draws so far
     settings = replace(settings, chains=mcmc.num_chains, draws=mcmc.num_samples)
 
-    chains: list[dict[str, Any]] = mcmc._diagnostics
+    chains: list[dict[str, Any]] = list(mcmc.reports)
     samples = mcmc.get_samples(group_by_chain=True)
     # On a network this small a second thread costs more than it gives
     torch.set_num_threads(1)
@@ -454,6 +455,11 @@ def worst_r_hat(convergence: Mapping[str, tuple[Array, Array]]) -> float:
     return summary(np.concatenate([r_hat for r_hat, _ in convergence.values()]))[2]
 
 
+def named_chains(numbers: Array) -> str:
+    """Name chains by their numbers, which count from 0 as everywhere."""
+    return f"chain{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))} (from 0)"
+
+
 def print_conclusions(
     convergence: Mapping[str, tuple[Array, Array]],
     predictions: Predictions,
@@ -484,7 +490,7 @@ def print_conclusions(
     if len(moved) > 0:
         text.append(
             f"Moving between plateaus (with less than {100 * SETTLED_SHARE:.0f} % of the draws "
-            f"near any one): chain {', '.join(map(str, moved))}; averages over such a chain mix "
+            f"near any one): {named_chains(moved)}; averages over such a chain mix "
             "the plateaus in proportions that more draws would change."
         )
     if len(set(nearest)) > 1:
@@ -497,7 +503,7 @@ def print_conclusions(
     )
     if len(flattered) > 0:
         text.append(
-            f"Most late draws of chain {', '.join(map(str, flattered))} guess, although the "
+            f"Most late draws of {named_chains(flattered)} guess, although the "
             "chain's mean prediction scores more: accuracy asks only on which side of 0.5 the mean "
             "falls; the log-likelihood says how far from it."
         )

@@ -55,7 +55,7 @@ def main() -> None:
     tuning: dict[str, Any] = {} if options.adapt else {"proposal_scale": 0.2, "adapt": False}
     pyro.set_rng_seed(options.seed)
     mcmc = MultiChainMCMC(
-        FNBG(model, batch_size=100, **tuning),
+        FNBG(model, batch_size=100, likelihood_scale="batch", **tuning),
         num_samples=options.draws,
         warmup_steps=options.warmup,
         num_chains=options.chains,
@@ -104,7 +104,7 @@ def describe(
     model: BayesianMLP, mcmc: MultiChainMCMC, chain: int, data: NoisyXOR
 ) -> dict[str, Any]:
     """Compute a chain's row of the table."""
-    report = mcmc._diagnostics[chain]
+    report = mcmc.reports[chain]
     quarter, predicting = max(1, mcmc.num_samples // 4), PREDICTING_SWEEPS // THIN
     samples = mcmc.get_samples(group_by_chain=True)
     late = {name: values[chain, -max(quarter, predicting) :] for name, values in samples.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.blocks import Partition, first_few
 from pyro_fnbg.core.checks import (
     as_finite,
     as_probability,
@@ -33,6 +34,7 @@ from pyro_fnbg.model.planning import check_batch_arguments
 
 __all__ = [
     "Config",
+    "Scale",
     "check_arguments",
     "check_driver_options",
     "check_memory",
@@ -43,6 +45,8 @@ __all__ = [
     "with_thin",
 ]
 
+# One number, one a layer, or by name of a block or a layer
+Scale = float | Sequence[float] | Mapping[str, float]
 
 # Numbers of all parameters over the sweeps of one draw, at most: 1 GB in double precision
 MAX_NUMBERS = 2**27
@@ -62,7 +66,7 @@ class Config:
     batch_order: str
     batch_plate: str | None
     likelihood_scale: str | float | None
-    proposal_scale: float | Sequence[float] | None
+    proposal_scale: Scale | None
     adapt: bool
     target_accept_prob: float | None
     engine: str
@@ -82,27 +86,44 @@ class Config:
         return warmup_steps if self.adapt else 0
 
 
-def given_scales(
-    proposal_scale: float | Sequence[float] | None, partition: Partition
-) -> Tensor | None:
-    """Spread a number, or one number a layer, over the blocks.
+def given_scales(proposal_scale: Scale | None, partition: Partition) -> Tensor:
+    """Spread a number, one a layer, or some by name, over the blocks; NaN where there is none.
+
+    A block's own name comes before that of its layer.
 
     Raises:
-        ValueError: If there are not as many numbers as layers.
+        ValueError: If there are not as many numbers as layers, or a name is none of these.
     """
-    if proposal_scale is None:
-        return None
+    names, blocks = partition.layer_names, partition.blocks
+    if proposal_scale is None or isinstance(proposal_scale, Mapping):
+        return _scales_by_name(proposal_scale or {}, partition)
     scales = torch.as_tensor(as_reals(proposal_scale))
     if scales.dim() == 0:
         return scales.repeat(partition.num_blocks)
-    names = partition.layer_names
-    layers = [block.layer for block in partition.blocks if block.layer is not None]
+    layers = [block.layer for block in blocks if block.layer is not None]
     if len(scales) != len(names) or len(layers) < partition.num_blocks:
         raise ValueError(
-            f"proposal_scale must be one number or one per layer {list(names)}, "
-            f"got {len(scales)} numbers"
+            f"proposal_scale must be one number, one per layer {list(names)}, or a mapping from "
+            f"names of blocks or layers to numbers; got {len(scales)} numbers"
         )
     return scales[torch.tensor(layers) - 1]
+
+
+def _scales_by_name(given: Mapping[str, float], partition: Partition) -> Tensor:
+    blocks = [block.name for block in partition.blocks]
+    known = {*blocks, *partition.layer_names}
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(
+            f"proposal_scale must map names of layers, {first_few(partition.layer_names)}, or of "
+            f"blocks, {first_few(blocks)}, to numbers; unknown are {first_few(unknown)} of "
+            f"{shown(dict(given))}"
+        )
+    numbers = [
+        given.get(block.name, given.get(partition.layer_label(block), math.nan))
+        for block in partition.blocks
+    ]
+    return torch.tensor([float(one) for one in numbers], dtype=torch.float64)
 
 
 def targets_of_blocks(target_accept_prob: float | None, partition: Partition) -> Tensor:
@@ -130,8 +151,8 @@ def check_arguments(config: Config) -> None:
     scale = config.proposal_scale
     if scale is not None and not _are_positive(scale):
         raise ValueError(
-            "proposal_scale must be a positive standard deviation or one per layer, "
-            f"got {shown(scale)}"
+            "proposal_scale must be a positive standard deviation, one per layer, or a mapping "
+            f"from names of blocks or layers to positive ones, got {shown(scale)}"
         )
     check_flag("adapt", config.adapt)
     if not callable(config.init_strategy):
@@ -146,8 +167,11 @@ def check_arguments(config: Config) -> None:
         as_probability("target_accept_prob", config.target_accept_prob)
 
 
-def _are_positive(scale: float | Sequence[float]) -> bool:
-    """Whether something is one finite positive number, or a row of them."""
+def _are_positive(scale: Scale) -> bool:
+    """Whether something is one finite positive number, a row of them, or each of a name."""
+    if isinstance(scale, Mapping):
+        numbered = all(isinstance(name, str) for name in scale)
+        return numbered and all(np.ndim(one) == 0 and _are_positive(one) for one in scale.values())
     numbers = as_reals(scale)
     if numbers is None or numbers.ndim > 1 or numbers.size == 0:
         return False

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyro
 import torch
@@ -15,11 +15,13 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_fnbg.chains.pace import Pace
+from pyro_fnbg.chains.remarks import tell
 from pyro_fnbg.chains.report import ChainReport, Diagnostics, report, warn_of_blocks
 from pyro_fnbg.chains.setup import Run, start_run
 from pyro_fnbg.chains.statistics import DrawStatistics
-from pyro_fnbg.config import Config, check_arguments
+from pyro_fnbg.config import Config, Scale, check_arguments
 from pyro_fnbg.core.blocks import Partition
+from pyro_fnbg.core.calls import call_of
 from pyro_fnbg.core.layout import Layout
 from pyro_fnbg.core.pickling import check_picklable
 from pyro_fnbg.core.state import ChainState
@@ -27,24 +29,13 @@ from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.supports import KnownSupport
 from pyro_fnbg.stock.ahead import Ahead, look_ahead, new_pace
+from pyro_fnbg.stock.finished import Loaded
 from pyro_fnbg.stock.given import GivenParams, check_save_params, sorted_names
 from pyro_fnbg.stock.seeds import RunMark, fingerprint, forks, next_key, worker_chain
 from pyro_fnbg.stock.supports import check_supports_unchanged
 from pyro_fnbg.stock.workers import is_being_spawned, raising_picklable_errors
 
 __all__ = ["FNBG"]
-
-
-class Loaded(NamedTuple):
-    """Hold what a kernel that was pickled after a run still tells of it.
-
-    Attributes:
-        partition: The blocks.
-        report: What was told of the chain.
-    """
-
-    partition: Partition
-    report: ChainReport
 
 
 class FNBG(MCMCKernel):
@@ -79,9 +70,10 @@ class FNBG(MCMCKernel):
         likelihood_scale: Power of the batch's likelihood: "batch" (1: the batch stands in for the
             data, as in the paper), "full" (N/n) or a positive number. Left out, ``batch_size``
             means "batch" and a model's own ``subsample_size`` means "full".
-        proposal_scale: Standard deviation of the proposals, one number or one per layer; where
-            tuning starts. Left out, 2.4 / sqrt(d) times the block's spread over 100 prior draws,
-            and tuning starts at a hundredth of that.
+        proposal_scale: Standard deviation of the proposals, one number, one per layer, or a mapping
+            from names of blocks or layers; where tuning starts. Blocks that are left out get 2.4 /
+            sqrt(d) times their spread over 100 prior draws, and tuning starts at a hundredth of
+            that.
         adapt: Whether to tune the scales during warmup.
         target_accept_prob: Acceptance probability to tune for; left out, by block size: 0.44 for
             one coordinate, 0.35 for two, 0.32 for three, falling to 0.30 from ten on.
@@ -137,7 +129,7 @@ class FNBG(MCMCKernel):
         batch_order: str = "shuffled",
         batch_plate: str | None = None,
         likelihood_scale: str | float | None = None,
-        proposal_scale: float | Sequence[float] | None = None,
+        proposal_scale: Scale | None = None,
         adapt: bool = True,
         target_accept_prob: float | None = None,
         engine: str = "auto",
@@ -184,7 +176,7 @@ class FNBG(MCMCKernel):
         self._told: ChainReport | None = None
 
     def __repr__(self) -> str:
-        return f"FNBG({', '.join(f'{n}={value!r}' for n, value in vars(self.config).items())})"
+        return call_of(self, FNBG, vars(self.config))
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the arguments and what is told of the last run; a run itself is not pickled.
@@ -303,6 +295,8 @@ class FNBG(MCMCKernel):
         initial_params = self._given.for_chain(chain, self._workers(), is_afterwards)
         self._given, self._is_run_over_in_workers = GivenParams(), False
         self._mark = next_key(self._mark, self._spawned_from)
+        # Once a run: chains follow each other here, or each is in a worker
+        is_first = self._mark.key.chain == 0 or (chain is None and self._is_run_over)
         with pyro.validation_enabled(False) if is_afterwards else nullcontext():
             bound = BoundModel(self.model, args, kwargs)
             run = start_run(self.config, warmup_steps, bound, initial_params, self._mark.key)
@@ -313,6 +307,8 @@ class FNBG(MCMCKernel):
         if is_afterwards:
             sites = run.problem.sites
             self._supports = {name: sites.supports[name] for name in sites.constrain}
+        elif is_first:
+            tell(self.config, run.problem, initial_params is not None)
 
     def show(self, run: Run, statistics: DrawStatistics) -> None:
         """Take over the state of a chain, which ``diagnostics`` and the properties then show."""

@@ -29,6 +29,7 @@ def program(text):
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.filterwarnings("error::UserWarning", "ignore:num_chains=:UserWarning")
 @pytest.mark.parametrize(
     "name", [name for name, path in PAGES.items() if CODE_BLOCK.search(path.read_text("utf-8"))]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pyro_fnbg.chains.remarks import remarks_on
 from pyro_fnbg.config import Config, check_memory, given_scales, targets_of_blocks
 from pyro_fnbg.core.batches import Batches
 from pyro_fnbg.core.checks import check_count
@@ -25,6 +27,7 @@ from pyro_fnbg.core.tuning import FIRST_SHARE, initial_scales
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.engines.choice import choose_engine
 from pyro_fnbg.engines.comparison import Places
+from pyro_fnbg.engines.influence import unused_sites
 from pyro_fnbg.engines.structure import Structure
 from pyro_fnbg.engines.trace import TraceEngine
 from pyro_fnbg.model.bound import BoundModel
@@ -126,9 +129,11 @@ def start_run(
         layers,
     )
     scales = given_scales(config.proposal_scale, partition)
-    if scales is None:
+    is_given = ~scales.isnan()
+    if not is_given.all():
         share = FIRST_SHARE if tuned_sweeps > 0 else 1.0
-        scales = share * initial_scales(prior.cpu(), partition)
+        others = share * initial_scales(prior.cpu(), partition, is_given)
+        scales = torch.where(is_given, scales, others)
     check_memory(config.thin, partition)
     targets = targets_of_blocks(config.target_accept_prob, partition)
     moves = make_moves(
@@ -156,7 +161,8 @@ def start_run(
             # It runs the model for every block: sites that come and go are found here, not then
             for one in prior[NUM_TRIES:NUM_EVALUATED]:
                 density.site_terms(one, rows)
-    return Run(problem, chain)
+        unused = unused_sites(structure, prior[:NUM_TRIES])
+    return Run(replace(problem, remarks=remarks_on(config, problem, unused)), chain)
 
 
 def start_chain(

@@ -33,6 +33,9 @@ class DrawStatistics:
     def __init__(self, partition: Partition) -> None:
         labels = [partition.layer_label(block) for block in partition.blocks]
         self.layers = list(dict.fromkeys(labels))
+        # Sites that are no layers of nodes, such as sampled scales, are shown beside those by name
+        of_nodes = {partition.layer_label(block) for block in partition.blocks if block.node}
+        self._names = ["" if not of_nodes or one in of_nodes else f"{one}=" for one in self.layers]
         members = torch.tensor([[label == layer for layer in self.layers] for label in labels])
         # From rates of blocks to those of layers, and of all blocks: shape (blocks, layers + 1)
         everything = torch.cat([members, torch.ones(len(labels), 1)], 1).double()
@@ -69,9 +72,12 @@ class DrawStatistics:
         """
         layers = 100 * torch.atleast_2d(rates).double() @ self._weights[:, :-1]
         if len(self.layers) > MAX_SHOWN_LAYERS:
-            layers = torch.stack(torch.aminmax(layers, dim=-1), -1)
-        separator = ".." if len(self.layers) > MAX_SHOWN_LAYERS else " "
-        return [separator.join([f"{rate:.0f}" for rate in row]) for row in layers.tolist()]
+            ranges = torch.stack(torch.aminmax(layers, dim=-1), -1).tolist()
+            return [f"{lowest:.0f}..{highest:.0f}" for lowest, highest in ranges]
+        return [
+            " ".join(f"{name}{rate:.0f}" for name, rate in zip(self._names, row, strict=True))
+            for row in layers.tolist()
+        ]
 
     def arrays(self, num_draws: int) -> Mapping[str, NDArray[np.floating]]:
         """Return the statistics of the first draws by name, draws first.

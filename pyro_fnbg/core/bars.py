@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,12 +14,19 @@ from tqdm.auto import tqdm
 
 __all__ = ["past_the_lock_of_bars", "progress_bar"]
 
+# Seconds between two lines in a file, or wherever a line cannot be written anew
+LOG_SECONDS = 30.0
+# Terminals of fewer columns have no room for the speed beside what else is said
+ROOMY = 100
+WITHOUT_SPEED = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+
 
 def progress_bar(total: int, is_shown: bool, **options: Any) -> tqdm:
     """Return a bar on the standard error stream.
 
-    One that cannot be written (any more), on a closed terminal or a full disk, is left out: it is
-    no reason to lose a run.
+    It keeps to the width of a terminal; elsewhere it is a line every half a minute. One that cannot
+    be written (any more), on a closed terminal or a full disk, is left out: it is no reason to lose
+    a run.
 
     Args:
         total: The count at the end.
@@ -27,7 +35,24 @@ def progress_bar(total: int, is_shown: bool, **options: Any) -> tqdm:
     """
     # A process without a console has no stream at all
     is_off = not is_shown or sys.stderr is None or getattr(sys.stderr, "closed", False)
-    return tqdm(total=total, disable=is_off, file=_Careful(sys.stderr), **options)
+    if is_off or any("notebook" in base.__module__ for base in tqdm.__mro__):
+        return tqdm(total=total, disable=is_off, file=_Careful(sys.stderr), **options)
+    columns = _columns(sys.stderr)
+    if columns is None:
+        seconds = {"mininterval": LOG_SECONDS, "maxinterval": LOG_SECONDS}
+        return tqdm(total=total, file=_Lines(sys.stderr), **(seconds | options))
+    if columns < ROOMY:
+        options = {"bar_format": WITHOUT_SPEED} | options
+    # By itself, tqdm knows the width of Python's own streams alone
+    return tqdm(total=total, file=_Careful(sys.stderr), dynamic_ncols=True, **options)
+
+
+def _columns(stream: Any) -> int | None:
+    """Return the width of a terminal; None for any other stream."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or ROOMY
+    except Exception:  # streams of notebooks and test rigs raise what they like
+        return None
 
 
 @contextmanager
@@ -67,3 +92,11 @@ class _Careful:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class _Lines(_Careful):
+    """Write each state of a bar on a line of its own, for streams that do not go back in a line."""
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            super().write(f"{line}\n")

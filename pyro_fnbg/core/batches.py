@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_fnbg.core.blocks import first_few
 from pyro_fnbg.core.noise import ChainKey, Stream, generator
 from pyro_fnbg.core.shuffling import deal, permutations, systematic_sample
 
@@ -40,6 +41,7 @@ class BatchPlan:
             "stratified" (the same, with the classes in their proportions).
         factor: Power of the batch's likelihood: 1 lets the batch stand in for the data, N / n
             estimates the full likelihood.
+        others: Observed sites outside the plate, which count in full in every sweep.
 
     Example:
         >>> plan = BatchPlan("data", 60_000, batch_size=3_000, order="shuffled", factor=1.0)
@@ -54,6 +56,7 @@ class BatchPlan:
     batch_size: int
     order: str
     factor: float
+    others: tuple[str, ...] = ()
 
     @property
     def is_full(self) -> bool:
@@ -76,6 +79,9 @@ class BatchPlan:
         if self.is_exact:
             return EXACT_TARGET
         power = f"prior x likelihood^{1 / self.temperature:.4g}"
+        if self.others:
+            # The likelihood is that of the plate's rows
+            power += f" x likelihood of {first_few(self.others)} outside plate {self.plate!r}"
         if self.is_full:
             return f"exact: {power} (batch likelihood times {self.factor:.4g}), not the posterior"
         return (

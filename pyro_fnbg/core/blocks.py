@@ -79,7 +79,7 @@ def _row_of_integers(value: object) -> NDArray[np.integer] | None:
     return row if is_row else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Partition:
     """Cover every parameter exactly once by blocks, in the order in which a sweep visits them.
 
@@ -145,6 +145,17 @@ class Partition:
                     f"block {block.name!r} is in layer {block.layer}, but layer_names has "
                     f"{len(self.layer_names)} entries (layers count from 1)"
                 )
+
+    def __repr__(self) -> str:
+        sizes = sorted({int(size) for size in self.sizes})
+        size = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        counts = Counter(self.layer_label(block) for block in self.blocks)
+        layers = [f"{count} in {label}" for label, count in counts.items()]
+        more = f" and {len(layers) - MAX_ITEMS} more layers" if len(layers) > MAX_ITEMS else ""
+        return (
+            f"<Partition of {self.num_params} parameters into {self.num_blocks} blocks of {size}: "
+            f"{', '.join(layers[:MAX_ITEMS])}{more}>"
+        )
 
     @property
     def num_blocks(self) -> int:

@@ -54,7 +54,9 @@ def target_accept_probs(partition: Partition) -> Tensor:
     return torch.from_numpy(np.interp(partition.sizes.numpy(), TARGET_SIZES, TARGET_RATES))
 
 
-def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
+def initial_scales(
+    prior_draws: Tensor, partition: Partition, is_given: Tensor | None = None
+) -> Tensor:
     """Scale each block to its spread under the prior.
 
     A block of d coordinates starts at 2.4 / sqrt(d) times the root mean variance of its
@@ -65,6 +67,7 @@ def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
     Args:
         prior_draws: Unconstrained draws from the prior, shape ``(draws, num_params)``.
         partition: The blocks.
+        is_given: Which blocks have a scale already, and need no spread, shape ``(num_blocks,)``.
 
     Returns:
         Standard deviations, shape ``(num_blocks,)``.
@@ -78,8 +81,10 @@ def initial_scales(prior_draws: Tensor, partition: Partition) -> Tensor:
     sums = torch.zeros(partition.num_blocks, dtype=torch.float64)
     sums = sums.index_add(0, partition.block_of_coordinate, variances)
     scales = 2.4 / partition.sizes * sums.sqrt()
-    for block, scale in zip(partition.blocks, scales.tolist(), strict=True):
-        if not 0 < scale < float("inf"):
+    is_given = torch.zeros(len(scales), dtype=torch.bool) if is_given is None else is_given
+    own = zip(partition.blocks, scales.tolist(), is_given.tolist(), strict=True)
+    for block, scale, has_scale in own:
+        if not has_scale and not 0 < scale < float("inf"):
             raise ValueError(
                 f"block {block.name!r} has no finite spread under the prior (scale {scale}), "
                 "so no proposal scale can be derived from it: give proposal_scale"

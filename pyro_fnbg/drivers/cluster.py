@@ -24,17 +24,34 @@ from pyro_fnbg.config import Config
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.pickling import sendable_error
 from pyro_fnbg.core.state import ChainState
-from pyro_fnbg.core.tasks import Workers, as_they_end, on_cluster
+from pyro_fnbg.core.tasks import Workers, as_they_end, check_client, on_cluster
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.model.bound import BoundModel
 
-__all__ = ["SharedRun", "Stretch", "run_on_cluster", "run_stretches"]
+__all__ = ["SharedRun", "Stretch", "check_driver_client", "run_on_cluster", "run_stretches"]
 
 # A stretch ends after so many seconds: next to them the way to a worker and back, some hundredths,
 # is short; and no more are lost with a worker
 ENOUGH_SECONDS = 1.0
 # It ends earlier where it holds so many numbers: parameters of draws, or for a hook of all sweeps
 MAX_NUMBERS = 2**22
+
+
+def check_driver_client(client: object, chain_method: str) -> None:
+    """Check what a driver is given as a client of a Dask cluster, if anything.
+
+    Raises:
+        TypeError: If it is none.
+        ValueError: If its workers are no processes, or there is a method for chains at home, too.
+    """
+    if client is None:
+        return
+    check_client(client)
+    if chain_method != "vectorized":
+        raise ValueError(
+            f"chain_method must be left out where a client is given: the chains run on its "
+            f"workers; got {chain_method!r}"
+        )
 
 
 @dataclass(frozen=True)

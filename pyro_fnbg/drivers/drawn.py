@@ -12,15 +12,18 @@ from torch import Tensor
 
 from pyro_fnbg.chains.keeping import DrawKeeper, kept_chains
 from pyro_fnbg.chains.report import ChainReport, Diagnostics, warn_of_blocks
-from pyro_fnbg.core.checks import as_probability
+from pyro_fnbg.core.checks import as_probability, check_choice, check_names
 from pyro_fnbg.core.state import ChainState
 from pyro_fnbg.drivers.draws import pick_draws
 from pyro_fnbg.drivers.interrupts import Stop, undisturbed
 from pyro_fnbg.model.bound import BoundModel
-from pyro_fnbg.results.estimates import Columns, site_estimates, summary_table
+from pyro_fnbg.results.estimates import KINDS, Columns, site_estimates, summary_table
 from pyro_fnbg.stores.samples import StoredSamples
 
 __all__ = ["Drawn"]
+
+# Parameters that a summary shows where no sites are named
+SHOWN_ROWS = 60
 
 
 class Drawn:
@@ -65,6 +68,15 @@ class Drawn:
         """
         return pick_draws(self._drawn(), num_samples, group_by_chain)
 
+    @property
+    def reports(self) -> tuple[Diagnostics, ...]:
+        """What each chain reports of itself, chain 0 first: see ``FNBG.diagnostics``.
+
+        Unlike ``diagnostics()`` it estimates nothing, so it takes no time.
+        """
+        self._drawn()
+        return tuple(self._diagnostics)
+
     def diagnostics(self) -> dict[str, Any]:
         """Report ``n_eff`` and ``r_hat`` of every site, by ArviZ, and each chain's own report.
 
@@ -79,19 +91,42 @@ class Drawn:
             }
         return found
 
-    def summary(self, prob: float = 0.9) -> None:
-        """Print what the chains target, and ArviZ's summary of every parameter.
+    def summary(
+        self, prob: float = 0.9, var_names: Sequence[str] | None = None, kind: str = "all"
+    ) -> None:
+        """Print what the chains target, and ArviZ's summary of parameters.
 
         Args:
             prob: Probability of the intervals.
+            var_names: Sites whose parameters are shown, all of them; left out, those of all sites,
+                and of more than 60 the first 30 and the last 30.
+            kind: "all", "stats" (moments and intervals) or "diagnostics" (effective sample sizes,
+                R-hat and Monte Carlo errors), as for ArviZ.
+
+        Raises:
+            ValueError: If a site is none that was kept, or an argument is not allowed.
         """
         prob = as_probability("prob", prob)
+        check_choice("kind", kind, KINDS)
         samples = self._sites()
+        if var_names is not None:
+            check_names("var_names", var_names, "sites that were kept")
+            unknown = sorted(set(var_names) - set(samples))
+            if unknown:
+                raise ValueError(
+                    f"var_names must be among the sites that were kept, {list(samples)}; "
+                    f"got {unknown}"
+                )
+        named = samples if var_names is None else {name: samples[name] for name in var_names}
         chains, num_draws = self._kept or self._asked
         print(f"target: {self._diagnostics[0]['target']}")
         print(f"{chains} chains of {num_draws} draws, sweeps a draw: {self._thin}", end="")
         print("" if self.is_complete else f"; incomplete: {self._asked[1]} were asked for")
-        print(summary_table(samples, prob).to_string())
+        table = summary_table(named, prob, kind, None if var_names else SHOWN_ROWS // 2)
+        print(table.to_string())
+        left_out = sum(draws.shape[2:].numel() for draws in named.values()) - len(table)
+        if left_out:
+            print(f"{left_out} parameters in between are left out: var_names= shows those of sites")
 
     def _sites(self) -> Mapping[str, Tensor | Columns]:
         """Return the draws by site, of which some numbers can be read."""

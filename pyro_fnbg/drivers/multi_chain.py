@@ -14,16 +14,17 @@ from pyro import poutine
 from torch import Tensor
 
 from pyro_fnbg.chains.keeping import DrawKeeper
+from pyro_fnbg.chains.remarks import tell
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.chains.running import Piece, run_chains, start_chains
 from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.config import check_driver_options, checked_seconds, checked_sizes, with_thin
+from pyro_fnbg.core.calls import call_of
 from pyro_fnbg.core.checks import check_choice, check_count
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
-from pyro_fnbg.core.tasks import check_client
-from pyro_fnbg.drivers.cluster import SharedRun, Stretch, run_on_cluster
+from pyro_fnbg.drivers.cluster import SharedRun, Stretch, check_driver_client, run_on_cluster
 from pyro_fnbg.drivers.collect import Collector
 from pyro_fnbg.drivers.drawn import Drawn
 from pyro_fnbg.drivers.draws import Draws
@@ -128,13 +129,7 @@ class MultiChainMCMC(Drawn):
         check_choice("chain_method", chain_method, CHAIN_METHODS)
         check_choice("mp_context", mp_context, (None, *START_METHODS))
         check_driver_options(hook_fn, disable_progbar, save_params)
-        if client is not None:
-            check_client(client)
-            if chain_method != "vectorized":
-                raise ValueError(
-                    f"chain_method must be left out where a client is given: the chains run on its "
-                    f"workers; got {chain_method!r}"
-                )
+        check_driver_client(client, chain_method)
         self._store = None if store is None else as_store(store)
         if self._store is not None:
             check_free(self._store)
@@ -157,6 +152,15 @@ class MultiChainMCMC(Drawn):
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_client": None}
+
+    def __repr__(self) -> str:
+        chains, draws = self._asked
+        names = ("save_params", "chain_method", "mp_context", "store", "max_seconds")
+        given = {name: getattr(self, f"_{name}") for name in names}
+        given |= {"kernel": self.kernel, "num_samples": draws, "num_chains": chains}
+        given |= {"warmup_steps": None if self.warmup_steps == draws else self.warmup_steps}
+        given |= {"thin": None if self._thin == self.kernel.config.thin else self._thin}
+        return call_of(self, MultiChainMCMC, given)
 
     @classmethod
     def resume(
@@ -281,6 +285,7 @@ class MultiChainMCMC(Drawn):
             )
             stack.enter_context(stored.archive.claimed())
         self.kernel.show(Run(problem, chains[0]), DrawStatistics(problem.partition))
+        tell(self._config, problem, starts[0] is not None and not self._is_resumed)
         return problem, chains, stored
 
     def _progress(self, problem: Problem) -> Progress:

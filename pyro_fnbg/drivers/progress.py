@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -41,9 +42,10 @@ class Progress:
         """Note how far a chain is, and its blocks' acceptance rates in its phase so far."""
         self._rates[chain] = rates
         new, self._sweeps[chain] = sweeps - self._sweeps[chain], sweeps
-        # The bar says whether it was drawn anew; to write what stands beside it takes longer
-        if self._bar.update(new):
+        # What stands beside the bar takes longer to write, so only where it is about to be drawn
+        if not self._bar.disable and time.time() - self._bar.last_print_t >= self._bar.mininterval:
             self._describe()
+        self._bar.update(new)
 
     def _describe(self) -> None:
         in_warmup = min(self._sweeps) < self._warmup_steps

@@ -42,6 +42,7 @@ class Problem:
         warmup_steps: Number of sweeps that are not counted as draws.
         tuned_sweeps: Number of sweeps in which the moves learn.
         thin: Sweeps a draw.
+        remarks: What users are told of the run when it begins.
     """
 
     bound: BoundModel
@@ -56,6 +57,7 @@ class Problem:
     warmup_steps: int
     tuned_sweeps: int
     thin: int
+    remarks: tuple[str, ...] = ()
 
     def is_warming_up(self, chain: ChainState) -> bool:
         """Whether a chain's next sweep belongs to the warmup."""

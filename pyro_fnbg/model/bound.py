@@ -11,6 +11,7 @@ from typing import Any
 from pyro import poutine
 from torch import Tensor, nn
 
+from pyro_fnbg.core.explaining import explain
 from pyro_fnbg.model.impossible import drawn_again
 
 __all__ = ["BoundModel", "Model", "running_again"]
@@ -87,13 +88,14 @@ class BoundModel:
 
 @contextmanager
 def running_again() -> Iterator[None]:
-    """Note on an error of a model that it ran before."""
+    """Say in an error of a model that it ran before."""
     try:
         yield
     except Exception as error:
-        error.add_note(
+        explain(
+            error,
             "the model ran with the same arguments before, at other values of its latent sites "
-            "(data that it can read only once, such as an iterator, are gone by then)"
+            "(data that it can read only once, such as an iterator, are gone by then)",
         )
         raise
 

@@ -8,6 +8,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from pyro_fnbg.core.explaining import explain
+
 __all__ = ["MAX_DRAWS", "drawn_again", "is_impossible"]
 
 # Draws from the prior, at most, until the model can be evaluated at one
@@ -55,8 +57,9 @@ def drawn_again(run: Callable[[], Result]) -> Result:
             if is_same or not is_impossible(error):
                 raise
             if number == MAX_DRAWS:
-                error.add_note(
-                    f"so it was at each of {MAX_DRAWS} draws of the latent sites from their prior"
+                explain(
+                    error,
+                    f"so it was at each of {MAX_DRAWS} draws of the latent sites from their prior",
                 )
                 raise
             words = str(error)

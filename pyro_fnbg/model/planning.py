@@ -54,7 +54,9 @@ def make_plan(
     default = "full" if plate.is_subsampled or plate.is_fixed else "batch"
     scale = default if likelihood_scale is None else likelihood_scale
     factor = float({"batch": 1.0, "full": plate.size / size}.get(str(scale), scale))
-    return BatchPlan(plate.name, plate.size, size, order, factor)
+    own = sites.observed_in_plate.get(plate.name, [])
+    others = tuple(name for name in sites.observed if name not in own)
+    return BatchPlan(plate.name, plate.size, size, order, factor, others)
 
 
 def check_batch_arguments(
@@ -86,12 +88,14 @@ def check_batch_arguments(
 def _choose_plate(sites: ModelSites, name: str | None, wanted: bool) -> DataPlate | None:
     """Find the plate to be batched; None if none was asked for."""
     plates = sites.plates
+    unsized = list(sites.unsized_plates)
+    needs_size = f" with a size: give {unsized} one, pyro.plate(name, len(x))" if unsized else ""
     subsampled = [plate.name for plate in plates.values() if plate.is_subsampled]
     if name is not None:
         if name not in plates:
             raise ValueError(
                 f"batch_plate={name!r} is no plate around an observed site: there are "
-                f"{sorted(plates) or 'none'}"
+                f"{sorted(plates) or 'none'}{needs_size}"
             )
     elif subsampled:
         name = subsampled[0]
@@ -105,7 +109,7 @@ def _choose_plate(sites: ModelSites, name: str | None, wanted: bool) -> DataPlat
     elif not plates:
         raise ValueError(
             "batch_size and likelihood_scale need the data's rows in a pyro.plate, and observed "
-            f"sites {list(sites.observed)} are in none"
+            f"sites {list(sites.observed)} are in none{needs_size}"
         )
     elif len(plates) > 1:
         raise ValueError(

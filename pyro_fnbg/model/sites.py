@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ from pyro import poutine
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
+from pyro_fnbg.core.blocks import first_few
+from pyro_fnbg.core.explaining import explain
 from pyro_fnbg.core.layout import Layout, Site
 from pyro_fnbg.model.bound import BoundModel, running_again
 from pyro_fnbg.model.impossible import drawn_again
@@ -72,6 +75,8 @@ class ModelSites:
         observed: Names of the observed sites that count (factors included, masked ones not).
         plates: The plates that hold observed sites, or are subsampled, by name.
         latents_in_plate: Latent sites inside each plate, by the plate's name.
+        observed_in_plate: Observed sites inside each plate, likewise.
+        unsized_plates: Plates that hold observed sites, and have no size.
     """
 
     layout: Layout
@@ -81,6 +86,8 @@ class ModelSites:
     observed: tuple[str, ...]
     plates: dict[str, DataPlate] = field(default_factory=dict)
     latents_in_plate: dict[str, list[str]] = field(default_factory=dict)
+    observed_in_plate: dict[str, list[str]] = field(default_factory=dict)
+    unsized_plates: tuple[str, ...] = ()
 
     def unconstrain(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Map constrained values to unconstrained ones."""
@@ -100,15 +107,23 @@ class PlateRows(poutine.messenger.Messenger):
 
 
 class _IndexSites(poutine.messenger.Messenger):
-    """Record each plate's size, its rows at a time and whether the model fixed its rows."""
+    """Record each plate's size, its rows at a time and whether the model fixed its rows.
+
+    And vectors and matrices that are sampled inside plates.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.found: dict[str, tuple[int, int, bool]] = {}
+        self.weights_in_plate: list[str] = []
         self.last = ""
 
     def _pyro_sample(self, message: Any) -> None:
         fn, self.last = message["fn"], message["name"]
+        depth = max((-(f.dim or 0) for f in message["cond_indep_stack"]), default=math.inf)
+        shape = [*getattr(fn, "batch_shape", ()), *getattr(fn, "event_shape", ())]
+        if len(shape) > depth and not message["is_observed"]:
+            self.weights_in_plate.append(self.last)
         if site_is_subsample(message):
             fixed = message["value"] is not None
             rows = fn.subsample_size
@@ -136,14 +151,23 @@ def inspect_model(bound: BoundModel) -> ModelSites:
         try:
             trace = bound.prior_trace()
         except NotImplementedError as error:
-            error.add_note(
+            explain(
+                error,
                 f"at or after site {index_sites.last!r}: FNBG draws from the prior, to start and "
-                "to scale its proposals, so every latent site needs a distribution with sample()"
+                "to scale its proposals, so every latent site needs a distribution with sample()",
             )
             raise
         except Exception as error:
             # Whose words are the model's own, or those of what it calls
-            error.add_note(f"FNBG ran the model with {bound.described()}")
+            explain(error, f"FNBG ran the model with {bound.described()}")
+            if index_sites.weights_in_plate:
+                explain(
+                    error,
+                    f"weights {first_few(index_sites.weights_in_plate)} were sampled inside a "
+                    "plate, so every row has weights of its own, with a dimension more: call the "
+                    "network outside the plate, on x[rows] that were taken inside it, and enter "
+                    "the plate again for the response",
+                )
             raise
     latents: dict[str, Any] = {}
     observed: dict[str, Any] = {}
@@ -162,10 +186,6 @@ def inspect_model(bound: BoundModel) -> ModelSites:
         constrain[name] = bijection_of(site)
         value = constrain[name].inv(site["value"])
         sites.append(Site(name, tuple(value.shape), value.dtype, value.device))
-    in_plate: dict[str, list[str]] = {}
-    for name, site in latents.items():
-        for frame in site["cond_indep_stack"]:
-            in_plate.setdefault(frame.name, []).append(name)
     plates = _data_plates(observed, index_sites.found)
     real_sites = frozenset(
         name for name, site in latents.items() if is_real_space(sampled_support(site["fn"]))
@@ -173,7 +193,27 @@ def inspect_model(bound: BoundModel) -> ModelSites:
     layout = Layout(tuple(sites))
     if layout.num_params == 0:
         raise ValueError(f"the latent sites {sorted(latents)} are empty: nothing to sample")
-    return ModelSites(layout, constrain, real_sites, supports, tuple(observed), plates, in_plate)
+    inside = _by_plate(observed)
+    return ModelSites(
+        layout,
+        constrain,
+        real_sites,
+        supports,
+        tuple(observed),
+        plates,
+        latents_in_plate=_by_plate(latents),
+        observed_in_plate=inside,
+        unsized_plates=tuple(name for name in inside if name not in index_sites.found),
+    )
+
+
+def _by_plate(sites: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Name the sites inside each plate."""
+    found: dict[str, list[str]] = {}
+    for name, site in sites.items():
+        for frame in site["cond_indep_stack"]:
+            found.setdefault(frame.name, []).append(name)
+    return found
 
 
 def _data_plates(

@@ -9,6 +9,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from pyro_fnbg.core.calls import call_of
 from pyro_fnbg.core.checks import are_checks_done, as_finite, is_count, is_list, shown
 from pyro_fnbg.networks.architecture import Architecture
 from pyro_fnbg.networks.likelihoods import (
@@ -108,6 +109,19 @@ class BayesianMLP:
         prior_degrees_of_freedom: float = 4.0,
     ) -> None:
         self.widths = _checked_widths(widths)
+        self._given = {
+            "widths": list(self.widths),
+            "prior_scale": prior_scale,
+            "prior_loc": prior_loc,
+            "bias_prior_scale": bias_prior_scale,
+            "bias_prior_loc": bias_prior_loc,
+            "activation": activation,
+            "likelihood": likelihood,
+            "observation_scale": observation_scale,
+            "degrees_of_freedom": degrees_of_freedom,
+            "prior": prior,
+            "prior_degrees_of_freedom": prior_degrees_of_freedom,
+        }
         layers = len(self.widths) - 1
         self._priors = NetworkPriors.from_arguments(
             self.widths,
@@ -147,6 +161,9 @@ class BayesianMLP:
             scale.site_of(name): scale.shape_of(self.parameter_shapes[name])
             for name, scale in sampled.items()
         }
+
+    def __repr__(self) -> str:
+        return call_of(self, BayesianMLP, self._given)
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Sample the parameters and the response of each row, or observe `y`."""

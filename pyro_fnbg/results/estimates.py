@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "KINDS",
     "Columns",
     "estimated",
     "has_arviz_1",
@@ -25,6 +26,9 @@ __all__ = [
     "site_estimates",
     "summary_table",
 ]
+
+# Columns of ArviZ's summary: all, moments and intervals, or how well they are known
+KINDS = ("all", "stats", "diagnostics")
 
 # ArviZ's estimators need several times the memory of what they are given: they get at most so many
 # numbers at a time
@@ -102,26 +106,43 @@ def estimated(
     }
 
 
-def summary_table(samples: Mapping[str, Tensor | Columns], prob: float) -> pd.DataFrame:
+def summary_table(
+    samples: Mapping[str, Tensor | Columns],
+    prob: float,
+    kind: str = "all",
+    num_ends: int | None = None,
+) -> pd.DataFrame:
     """Tabulate ArviZ's summary of every parameter, one row each.
 
     Args:
         samples: Draws by site, each of shape ``(chains, draws, *site shape)``.
         prob: Probability of the intervals.
+        kind: Which columns: one of ``KINDS``.
+        num_ends: Of more parameters than twice this number, tabulate so many at either end alone.
     """
     import pandas as pd
 
     arviz = import_arviz()
     options = {"ci_prob": prob} if has_arviz_1() else {"hdi_prob": prob}
+    sizes = [draws.shape[2:].numel() for draws in samples.values()]
+    shown = np.ones(sum(sizes), dtype=bool)
+    if num_ends is not None:
+        shown[num_ends : max(num_ends, len(shown) - num_ends)] = False
     tables = []
-    for name, draws in samples.items():
-        for first, columns in _chunks(draws):
+    for (name, draws), own in zip(
+        samples.items(), np.split(shown, np.cumsum(sizes)[:-1]) if sizes else [], strict=True
+    ):
+        for first, all_columns in _chunks(draws):
+            places = np.flatnonzero(own[first : first + all_columns.shape[-1]]).tolist()
+            if not places:
+                continue
+            is_all = len(places) == all_columns.shape[-1]
+            columns = all_columns if is_all else all_columns[..., places]
             with _quiet(arviz):
-                table = arviz.summary({"x": columns}, **options)
+                table = arviz.summary({"x": columns}, kind=kind, **options)
             estimates = [name for name in table if str(name).startswith(ESTIMATES)]
             table.loc[_are_constant(columns), estimates] = np.nan
-            places = range(first, first + columns.shape[-1])
-            table.index = [_parameter_name(name, draws.shape[2:], place) for place in places]
+            table.index = [_parameter_name(name, draws.shape[2:], first + p) for p in places]
             tables.append(table)
     return pd.concat(tables) if tables else pd.DataFrame()
 

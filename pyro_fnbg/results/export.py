@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.core.checks import check_flag, shown
+from pyro_fnbg.core.explaining import explain
 from pyro_fnbg.kernel import FNBG
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.rows import observed_values
@@ -41,7 +42,7 @@ from pyro_fnbg.stock.finished import bound_model, diagnostics_by_chain, samples_
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["as_arrays", "assemble", "chain_stats", "read_data", "to_arviz", "to_groups"]
+__all__ = ["as_arrays", "assemble", "chain_statistics", "read_data", "to_arviz", "to_groups"]
 
 SAMPLE_DIMS = ("chain", "draw")
 
@@ -54,6 +55,7 @@ def to_arviz(
     observed_data: bool = True,
     log_likelihood: bool = False,
     posterior_predictive: bool = False,
+    chain_stats: bool = True,
 ) -> Any:
     r"""Convert a finished run of ``FNBG`` to what the installed ArviZ works on.
 
@@ -100,6 +102,8 @@ def to_arviz(
         log_likelihood: Whether to compute the log likelihoods: chains x draws x rows numbers. For
             chains only that target the posterior.
         posterior_predictive: Whether to draw responses: as many.
+        chain_stats: Whether to have that group. ``arviz.concat`` of runs, draw after draw, refuses
+            what has no draws.
 
     Returns:
         An ``arviz.InferenceData`` with ArviZ 0.x, an ``xarray.DataTree`` with ArviZ 1.x.
@@ -133,6 +137,7 @@ def to_arviz(
             observed_data=observed_data,
             log_likelihood=log_likelihood,
             posterior_predictive=posterior_predictive,
+            chain_stats=chain_stats,
         )
     )
 
@@ -145,6 +150,7 @@ def to_groups(
     observed_data: bool = True,
     log_likelihood: bool = False,
     posterior_predictive: bool = False,
+    chain_stats: bool = True,
 ) -> dict[str, xr.Dataset]:
     """Make the groups of ``to_arviz``, without ArviZ; arguments and errors are as there.
 
@@ -163,6 +169,7 @@ def to_groups(
     check_flag("observed_data", observed_data)
     check_flag("log_likelihood", log_likelihood)
     check_flag("posterior_predictive", posterior_predictive)
+    check_flag("chain_stats", chain_stats)
     if log_likelihood:
         check_targets_posterior(reports[0])
     if posterior_predictive:
@@ -184,8 +191,8 @@ def to_groups(
         try:
             observed = read_data(bound, reports[0].plates)
         except Exception as error:
-            error.add_note(
-                "to_arviz ran the model to read its data; observed_data=False leaves it out"
+            explain(
+                error, "to_arviz ran the model to read its data; observed_data=False leaves it out"
             )
             raise
     data = as_arrays(observed) if observed_data else {}
@@ -206,13 +213,13 @@ def to_groups(
     groups = {
         "posterior": dataset(values, SAMPLE_DIMS, dims, coords).assign_attrs(attributes),
         "sample_stats": _sample_stats(reports, coords).assign_attrs(made),
-        "chain_stats": chain_stats(reports, coords).assign_attrs(made),
+        "chain_stats": chain_statistics(reports, coords).assign_attrs(made),
         "observed_data": dataset(data, (), dims, coords).assign_attrs(made),
         "log_likelihood": dataset(likelihoods, SAMPLE_DIMS, row_dims, coords).assign_attrs(made),
         "posterior_predictive": dataset(responses, SAMPLE_DIMS, dims, coords).assign_attrs(made),
     }
     check_known("coords", coords, {dim for group in groups.values() for dim in group.dims})
-    return groups
+    return groups if chain_stats else {n: g for n, g in groups.items() if n != "chain_stats"}
 
 
 def _checked_reports(mcmc: Any) -> list[ChainReport]:
@@ -255,7 +262,9 @@ def _sample_stats(reports: list[ChainReport], coords: Mapping[str, Sequence[Any]
     return dataset(found, SAMPLE_DIMS, dims, {**coords, "layer": reports[0].layer_names})
 
 
-def chain_stats(reports: Sequence[ChainReport], coords: Mapping[str, Sequence[Any]]) -> xr.Dataset:
+def chain_statistics(
+    reports: Sequence[ChainReport], coords: Mapping[str, Sequence[Any]]
+) -> xr.Dataset:
     """Gather what is known of the draws of each chain as a whole, by block and by layer."""
     first = reports[0]
     of_blocks = {

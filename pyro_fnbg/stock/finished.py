@@ -1,16 +1,29 @@
-"""What a finished run of Pyro's ``MCMC`` has kept, which only private names tell."""
+"""What a finished run has kept: Pyro's ``MCMC``, which only private names tell, and a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from pyro_fnbg.chains.report import Diagnostics
+from pyro_fnbg.chains.report import ChainReport, Diagnostics
+from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.model.bound import BoundModel
 
-__all__ = ["bound_model", "diagnostics_by_chain", "samples_by_chain"]
+__all__ = ["Loaded", "bound_model", "diagnostics_by_chain", "samples_by_chain"]
+
+
+class Loaded(NamedTuple):
+    """Hold what a kernel that was pickled after a run still tells of it.
+
+    Attributes:
+        partition: The blocks.
+        report: What was told of the chain.
+    """
+
+    partition: Partition
+    report: ChainReport
 
 
 def diagnostics_by_chain(mcmc: Any) -> Sequence[Diagnostics] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from pyro_fnbg.chains.keeping import kept_chains
 from pyro_fnbg.chains.report import ChainReport
 from pyro_fnbg.results.estimates import has_arviz_1
-from pyro_fnbg.results.export import SAMPLE_DIMS, chain_stats
+from pyro_fnbg.results.export import SAMPLE_DIMS, chain_statistics
 from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.checkpoint import DamagedStore, Saved
 from pyro_fnbg.stores.hierarchy import OBSERVED_DATA, POSTERIOR, PREDICTIONS, SAMPLE_STATS
@@ -113,7 +113,7 @@ class Contents:
         return {
             POSTERIOR: self.posterior,
             SAMPLE_STATS: self.sample_stats,
-            "chain_stats": chain_stats(reports, {}).assign_coords(chain=list(self.chains))
+            "chain_stats": chain_statistics(reports, {}).assign_coords(chain=list(self.chains))
             if reports
             else xr.Dataset(),
             PREDICTIONS: self.predictions,

@@ -41,7 +41,7 @@ def demo(seed: int) -> Problem:
     data = noisy_xor(5000, 1200, seed)
     widths = (2, 2, 2, 2, 2, 2, 2, 1)
     model = BayesianMLP(widths, prior_scale=10**0.5, activation="sigmoid", likelihood="bernoulli")
-    kernel = FNBG(model, batch_size=100)
+    kernel = FNBG(model, batch_size=100, likelihood_scale="batch")
     return Problem(kernel, (data.x_train, data.y_train), 10, 10_000, 100_000)
 
 

@@ -71,7 +71,8 @@ def start(x: Tensor, y: Tensor, device: str, batch_size: int) -> Run:
     """Set a run up on a device, from the same seed on every device."""
     pyro.set_rng_seed(1)
     model = BayesianMLP(WIDTHS, prior_scale=10**0.5)
-    kernel = FNBG(model, parts={1: 78}, batch_size=batch_size, engine="feedforward")
+    batches = {"batch_size": batch_size, "likelihood_scale": "batch"}
+    kernel = FNBG(model, parts={1: 78}, engine="feedforward", **batches)
     kernel.setup(0, x.to(device), y.to(device))
     return Run(kernel.problem, kernel.state)
 

@@ -130,7 +130,9 @@ def run_chains(images: Images, seed: int, plan: ChainPlan) -> dict[str, Any]:
         for all chains, set-up included.
     """
     pyro.set_rng_seed(seed)
-    kernel = FNBG(NETWORK, parts={1: plan.parts}, batch_size=plan.batch_size)
+    kernel = FNBG(
+        NETWORK, parts={1: plan.parts}, batch_size=plan.batch_size, likelihood_scale="batch"
+    )
     mcmc = MultiChainMCMC(
         kernel,
         num_samples=plan.sweeps // plan.thin,

@@ -49,7 +49,7 @@ def run(data: LabelledImages, seed: int, options: argparse.Namespace) -> dict[st
     model = BayesianMLP([784, 10, 10, 10, 10], prior_scale=10**0.5)
     pyro.set_rng_seed(seed)
     started = time.perf_counter()
-    kernel = FNBG(model, parts={1: 78}, batch_size=3000)
+    kernel = FNBG(model, parts={1: 78}, batch_size=3000, likelihood_scale="batch")
     kernel.setup(options.warmup, data.x_train, data.y_train)
     set_up = time.perf_counter() - started
     params, draws, clock = kernel.initial_params, [], [0.0]

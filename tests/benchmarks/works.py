@@ -95,6 +95,7 @@ def kernel_of(work: Work, engine: str = "auto", **options: Any) -> FNBG:
         engine=engine,
         parts=parts,
         batch_size=work.batch_size,
+        likelihood_scale="batch",
         **scales,
         **options,
     )

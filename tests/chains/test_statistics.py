@@ -94,6 +94,13 @@ def test_rates_are_written_by_layer_in_per_cent_or_as_their_range():
         assert deep.shown(torch.arange(num_layers) / 100) == [expected]
 
 
+def test_what_is_no_layer_of_nodes_is_shown_by_its_name():
+    blocks = (Block("first.node1", (0,), 1, 1), Block("first.node2", (1,), 1, 2))
+    blocks += (Block("scale", (2,), 2),)
+    statistics = DrawStatistics(Partition(blocks, 3, ("first", "scale")))
+    assert statistics.shown(torch.tensor([0.25, 0.75, 0.126])) == ["50 scale=13"]
+
+
 def test_values_are_averaged_by_label_in_the_order_of_the_labels():
     labels = [PARTITION.layer_label(block) for block in BLOCKS]
     assert means_by_label([0.25, 0.75, 1.0], labels) == {"one": 0.5, "two": 1.0}

@@ -3,6 +3,8 @@ import pytest
 import torch
 
 from pyro_fnbg.core.blocks import Block, Partition
+from pyro_fnbg.core.layout import Layout, Site
+from pyro_fnbg.core.partitions import make_partition
 
 
 def test_partition_lookups():
@@ -58,3 +60,14 @@ def test_any_row_of_whole_numbers_is_an_index(index):
 def test_other_indices_are_refused(index):
     with pytest.raises(ValueError, match="block 'a' must have a row of whole numbers"):
         Block("a", index)
+
+
+def test_a_partition_shows_its_size_and_its_layers_in_a_line():
+    layout = Layout((Site("one.weight", (3, 2)), Site("one.bias", (3,)), Site("scale", ())))
+    text = repr(make_partition(layout))
+    assert text == "<Partition of 10 parameters into 4 blocks of 1 to 3: 3 in one, 1 in scale>"
+    alone = Partition(tuple(Block(f"b{i}", (i,)) for i in range(1000)), 1000)
+    assert repr(alone) == "<Partition of 1000 parameters into 1000 blocks of 1: 1000 in no layer>"
+    sites = tuple(Site(f"w{number}", ()) for number in range(30))
+    deep = repr(make_partition(Layout(sites)))
+    assert deep.endswith(", 1 in w7 and 22 more layers>")

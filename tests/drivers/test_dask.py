@@ -213,7 +213,7 @@ def test_ctrl_c_keeps_the_draws_so_far(client):
     with pytest.warns(UserWarning, match="by Ctrl-C: kept are"):
         mcmc = drive(FNBG(simple), torch.ones(3), draws=100_000, **options)
     assert not mcmc.is_complete
-    chains = [report["chain"] for report in mcmc._diagnostics]
+    chains = [report["chain"] for report in mcmc.reports]
     expected = drive(FNBG(simple), torch.ones(3), draws=mcmc.num_samples, num_chains=2)
     assert torch.equal(by_chain(mcmc)["a"], by_chain(expected)["a"][chains])
 

@@ -187,7 +187,7 @@ def test_the_drivers_thin_is_the_kernels(data, engine):
     for run in (by_driver, both):
         assert same(by_chain(run), by_chain(by_kernel))
         np.testing.assert_equal(run._diagnostics, by_kernel._diagnostics)
-    assert {report["thin"] for report in by_driver._diagnostics} == {3}
+    assert {report["thin"] for report in by_driver.reports} == {3}
 
 
 def test_warmup_is_as_long_as_the_draws_unless_told(data):
@@ -234,10 +234,10 @@ def test_only_saved_sites_are_kept_and_the_statistics_are_of_all(method):
         found = by_chain(mcmc)
         assert set(found) == set(names)
         assert all(torch.equal(value, by_chain(full)[name]) for name, value in found.items())
-        np.testing.assert_equal(mcmc._diagnostics, full._diagnostics)
+        np.testing.assert_equal(mcmc.reports, full.reports)
         report = mcmc.diagnostics()
-        assert report["acceptance rate"]["chain 1"] == full._diagnostics[1]["acceptance rate"]
-        assert set(names) == set(report) - set(full._diagnostics[0])
+        assert report["acceptance rate"]["chain 1"] == full.reports[1]["acceptance rate"]
+        assert set(names) == set(report) - set(full.reports[0])
     # The last, with no site at all
     mcmc.summary()
     assert to_arviz(mcmc)["sample_stats"]["acceptance_rate"].shape == (2, 8)
@@ -263,7 +263,7 @@ def test_the_progress_bar_shows_all_sweeps_and_acceptance_by_layer(data, capsys)
         assert "140/140" in last, method
         shown = re.search(r"acc\. rate by layer \(%\)=(\d+) (\d+)", last)
         rates = [
-            np.mean([report["acceptance rate by layer"][layer] for report in mcmc._diagnostics])
+            np.mean([report["acceptance rate by layer"][layer] for report in mcmc.reports])
             for layer in ("layer1", "layer2")
         ]
         assert [int(rate) for rate in shown.groups()] == pytest.approx(
@@ -307,9 +307,9 @@ def test_diagnostics_are_arvizs_estimates_and_each_chains_report(max_numbers, mo
             assert found[name][key].shape == value.shape[2:]
             np.testing.assert_array_equal(found[name][key].numpy().ravel(), np.ravel(expected))
     assert found["divergences"] == {f"chain {chain}": [] for chain in range(3)}
-    for entry in mcmc._diagnostics[0]:
+    for entry in mcmc.reports[0]:
         for chain in range(3):
-            known = mcmc._diagnostics[chain][entry]
+            known = mcmc.reports[chain][entry]
             np.testing.assert_equal(found[entry][f"chain {chain}"], known)
 
 
@@ -327,6 +327,66 @@ def test_the_summary_says_what_the_chains_target_and_names_every_parameter(data,
     assert len(names) == 12
     mean = float(lines[3].removeprefix(names[0]).split()[0])
     assert mean == pytest.approx(float(by_chain(mcmc)["layer1.weight"][..., 0, 0].mean()), abs=6e-4)
+
+
+def test_the_reports_are_those_of_the_chains_from_chain_0_on(data):
+    mcmc = drive(FNBG(NET), *data, num_chains=3)
+    assert [report["chain"] for report in mcmc.reports] == [0, 1, 2]
+    np.testing.assert_equal(mcmc.reports[-1], mcmc.kernel.diagnostics())
+    for number, report in enumerate(mcmc.reports):
+        assert report["seed"] == mcmc.diagnostics()["seed"][f"chain {number}"]
+
+
+def test_a_summary_shows_what_is_asked_for_and_never_pages_of_parameters(capsys):
+    wide = BayesianMLP([40, 3, 1], likelihood="bernoulli")
+    mcmc = drive(FNBG(wide), torch.randn(20, 40), torch.arange(20) % 2, num_chains=2)
+
+    def shown(**options):
+        mcmc.summary(**options)
+        head, *rows = capsys.readouterr().out.splitlines()[2:]
+        return head, [re.match(r"[\w.]+\[[\d, ]+\]", row) for row in rows]
+
+    head, rows = shown()
+    assert len(rows) == 61
+    assert rows.pop() is None  # how many are left out
+    assert [row.group() for row in rows[:2]] == ["layer1.weight[0, 0]", "layer1.weight[0, 1]"]
+    assert [row.group() for row in rows[-2:]] == ["layer2.weight[0, 2]", "layer2.bias[0]"]
+    mcmc.summary()
+    printed = capsys.readouterr().out
+    assert "67 parameters in between are left out" in printed
+    assert len(printed) < 10_000
+    _, rows = shown(var_names=["layer1.weight"])
+    assert len(rows) == 120
+    head, rows = shown(var_names=["layer2.bias", "layer1.bias"], kind="diagnostics")
+    assert [row.group()[:11] for row in rows] == ["layer2.bias"] + ["layer1.bias"] * 3
+    assert "r_hat" in head
+    assert "mean" not in head.split()
+    head, _ = shown(kind="stats")
+    assert "mean" in head
+    assert "r_hat" not in head
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"var_names": ["layer3.bias"]}, ValueError, r"kept, \['layer1.*got \['layer3.bias'\]"),
+        ({"var_names": "layer1.bias"}, TypeError, "var_names must be a list of sites"),
+        ({"kind": "means"}, ValueError, "kind must be one of .*got 'means'"),
+    ],
+)
+def test_a_summary_of_what_there_is_not_is_refused(data, options, kind, words):
+    mcmc = drive(FNBG(NET), *data)
+    with pytest.raises(kind, match=words):
+        mcmc.summary(**options)
+
+
+def test_a_driver_shows_what_it_was_made_with():
+    mcmc = MultiChainMCMC(FNBG(NET, batch_size=6), 20, num_chains=3, thin=2, max_seconds=9)
+    shown = (
+        f"MultiChainMCMC({mcmc.kernel!r}, num_samples=20, num_chains=3, thin=2, max_seconds=9.0)"
+    )
+    assert repr(mcmc) == shown
+    assert repr(MultiChainMCMC(FNBG(NET), 20, 10)).endswith("num_samples=20, warmup_steps=10)")
 
 
 def test_chains_that_never_move_are_reported_without_an_error():
@@ -449,7 +509,7 @@ def test_after_a_run_the_kernel_shows_the_last_chain(data):
     for method in ("vectorized", "sequential"):
         kernel = FNBG(NET)
         mcmc = drive(kernel, *data, num_chains=3, chain_method=method)
-        np.testing.assert_equal(kernel.diagnostics(), mcmc._diagnostics[2])
+        np.testing.assert_equal(kernel.diagnostics(), mcmc.reports[2])
         assert kernel.engine == "fused"
         assert set(kernel.transforms) == set(mcmc.get_samples())
 
@@ -484,7 +544,7 @@ def test_ctrl_c_keeps_the_draws_so_far(engine, method):
         mcmc = drive(kernel, *data, hook_fn=hook, **options)
     assert caught[0].filename.endswith("drivers.py")  # where run was called
     assert mcmc.is_complete is False
-    chains = [report["chain"] for report in mcmc._diagnostics]
+    chains = [report["chain"] for report in mcmc.reports]
     kept = mcmc.num_samples
     assert (mcmc.num_chains, kept) == (len(chains), len(by_chain(mcmc)["layer1.bias"][0]))
     assert str(caught[0].message).endswith(
@@ -495,9 +555,9 @@ def test_ctrl_c_keeps_the_draws_so_far(engine, method):
     for name, value in by_chain(mcmc).items():
         torch.testing.assert_close(value, by_chain(full)[name][chains, :kept], rtol=1e-8, atol=1e-8)
         assert value.isfinite().all()
-    for report, chain in zip(mcmc._diagnostics, chains, strict=True):
+    for report, chain in zip(mcmc.reports, chains, strict=True):
         for name, values in report["sample_stats"].items():
-            known = full._diagnostics[chain]["sample_stats"][name][:kept]
+            known = full.reports[chain]["sample_stats"][name][:kept]
             np.testing.assert_allclose(values, known, rtol=1e-5)
     data = to_arviz(mcmc)
     assert data.attrs["is_complete"] == 0
@@ -553,7 +613,7 @@ def test_an_error_reaches_the_user_and_leaves_the_draws_so_far(data, method):
     ):
         mcmc.run(*data)
     assert mcmc.is_complete is False
-    chains = [report["chain"] for report in mcmc._diagnostics]
+    chains = [report["chain"] for report in mcmc.reports]
     for name, value in by_chain(mcmc).items():
         assert torch.equal(value, by_chain(full)[name][chains, : mcmc.num_samples])
 
@@ -701,7 +761,7 @@ def test_arguments_that_do_not_fit_the_model_are_refused_in_run(options, words):
         mcmc.run(torch.ones(7))
 
 
-@pytest.mark.parametrize("ask", ["get_samples", "diagnostics", "summary"])
+@pytest.mark.parametrize("ask", ["get_samples", "diagnostics", "summary", "reports"])
 def test_before_a_run_there_is_nothing_to_ask(ask):
     mcmc = MultiChainMCMC(FNBG(NET), 10, num_chains=2)
     assert (mcmc.num_chains, mcmc.num_samples, mcmc.warmup_steps) == (2, 10, 10)

@@ -98,3 +98,16 @@ def test_a_run_that_breaks_off_leaves_the_bar_where_it_was(capsys):
         break_off()
     assert progress._bar.disable  # closed
     assert "12/60" in capsys.readouterr().err
+
+
+def test_a_line_of_a_log_says_how_the_chains_are_at_that_moment(capsys):
+    progress = Progress(2, 10, 30, STATISTICS, False)
+    with progress:
+        progress.show(0, 1, [0.9, 0.9, 0.9])
+        # Half a minute later
+        progress._bar.last_print_t -= 31
+        progress._bar.miniters = 0
+        progress.show(0, 12, [0.1, 0.3, 0.4])
+        line = capsys.readouterr().err.splitlines()[-1]
+    assert "12/60" in line
+    assert "acc. rate by layer (%)=20 40" in line

@@ -59,7 +59,7 @@ def test_as_many_workers_run_as_there_are_cores_or_chains(pools, monkeypatch):
         mcmc = drive(FNBG(simple), torch.ones(3), **options, **FORKED)
         assert pools.pop() == workers_started
         assert same(by_chain(mcmc), by_chain(expected))
-        np.testing.assert_equal(mcmc._diagnostics, expected._diagnostics)
+        np.testing.assert_equal(mcmc.reports, expected._diagnostics)
 
 
 def die(kernel, params, stage, i):
@@ -108,7 +108,7 @@ def test_an_error_of_the_model_says_where_in_the_worker_it_was(monkeypatch):
     assert 0 < kept < 2000
     kernel = FNBG(simple, engine="trace")
     expected = by_chain(drive(kernel, torch.ones(3), draws=kept, num_chains=2))["a"]
-    chains = [report["chain"] for report in mcmc._diagnostics]
+    chains = [report["chain"] for report in mcmc.reports]
     assert torch.equal(by_chain(mcmc)["a"], expected[chains])
 
 
@@ -144,7 +144,7 @@ def test_progress_reaches_the_parent(monkeypatch):
         assert sweeps == sorted(sweeps)
         assert sweeps[-1] == 10 + 40 * 2
         rates = [rates for number, _, rates in shown if number == chain][-1]
-        assert rates == list(mcmc._diagnostics[chain]["acceptance rate by block"].values())
+        assert rates == list(mcmc.reports[chain]["acceptance rate by block"].values())
 
 
 def raise_interrupt(kernel, params, stage, i):
@@ -229,7 +229,7 @@ SIGNALLED = """
             warnings.simplefilter("always")
             mcmc, found = run(1_000_000, *how, press_ctrl_c)
         expected = run(mcmc.num_samples, "vectorized", how[1])[1]
-        chains = [report["chain"] for report in mcmc._diagnostics]
+        chains = [report["chain"] for report in mcmc.reports]
         print(json.dumps({
             "method": how[0],
             "complete": mcmc.is_complete,

@@ -27,7 +27,22 @@ KERNEL = {
     "batch_order": ("random", None, True),
     "batch_plate": (0, True, ["data"]),
     "likelihood_scale": ("half", 0, -1.0, NAN, INFINITY, True, [1.0]),
-    "proposal_scale": (0, -1.0, NAN, "0.1", True, [], [1.0, None], [1.0, 0.0], [[1.0]]),
+    "proposal_scale": (
+        0,
+        -1.0,
+        NAN,
+        "0.1",
+        True,
+        [],
+        [1.0, None],
+        [1.0, 0.0],
+        [[1.0]],
+        {"layer1": 0.0},
+        {"layer1": None},
+        {"layer1": True},
+        {"layer1": [0.1]},
+        {1: 0.1},
+    ),
     "adapt": SWITCHES,
     "target_accept_prob": (0, 1, 30, NAN, "0.3", True),
     "engine": ("Fused", None, 1),
@@ -122,7 +137,7 @@ UNFIT = {
     "batch_plate": ("rows", ""),
     "parts": (4, 10**6, {3: 1}, {1: 4}, {2: 9}),
     "thin": (2**27,),
-    "proposal_scale": ([0.5], [0.1, 0.2, 0.3]),
+    "proposal_scale": ([0.5], [0.1, 0.2, 0.3], {"layer3": 0.1}, {"layer1": 0.1, "node1": 1.0}),
 }
 
 
@@ -159,7 +174,7 @@ ALLOWED = st.fixed_dictionaries(
             [
                 1e-6, 1e10, 1, [0.5, 2], (1, 2), np.array([0.1, 1e-3]), np.array(0.5), range(1, 3),
                 torch.tensor([0.5, 1.5], dtype=torch.float16), torch.tensor([2, 1]),
-                np.float32(0.1),
+                np.float32(0.1), {}, {"layer1": 0.5}, {"layer2": np.array(1)},
             ]
         ),
         "adapt": st.sampled_from([True, False, np.bool_(True)]),

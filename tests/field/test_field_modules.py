@@ -246,3 +246,85 @@ def test_a_site_named_like_an_entry_of_the_diagnostics_keeps_its_figures():
     for name in ("target", "engine"):
         assert report[name]["n_eff"].shape == (2,)
         assert isinstance(report[name]["chain 0"], str)
+
+
+def in_plate(net):
+    """Call a network where each row gets weights of its own."""
+
+    def model(x, y=None):
+        with pyro.plate("data", len(x)) as rows:
+            logits = net(x[rows])
+            pyro.sample("y", dist.Categorical(logits=logits), obs=None if y is None else y[rows])
+
+    return model
+
+
+@each_driver
+@pytest.mark.parametrize("options", [{}, {"batch_size": 5}], ids=["all", "batches"])
+def test_a_network_inside_the_plate_is_told_to_go_outside(run, options):
+    net = bayesian(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)))
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        run(FNBG(in_plate(net), **options), *data())
+    words = str(caught.value)
+    assert "weights ['0.weight'" in words
+    assert "sampled inside a plate, so every row has weights of its own" in words
+    assert "FNBG ran the model with x: tensor of shape (15, 2) and type torch.float32" in words
+
+
+def test_a_local_site_is_not_taken_for_a_weight():
+    def model(x):
+        with pyro.plate("outer", 3, dim=-2), pyro.plate("data", len(x), dim=-1):
+            local = pyro.sample("local", dist.Normal(0.0, 1.0))
+            pyro.sample("y", dist.Normal(local @ x, 1.0), obs=x)
+
+    with pytest.raises(ValueError, match="Shape mismatch") as caught:
+        drive(FNBG(model), normal(15, 2))
+    assert "FNBG ran the model with x" in str(caught.value)
+    assert "inside a plate" not in str(caught.value)
+
+
+class Tutorial(PyroModule):
+    """Bayesian regression as in the tutorial of Pyro."""
+
+    def __init__(self, follows_rows=False):
+        super().__init__()
+        self.linear = PyroModule[nn.Linear](2, 1)
+        self.linear.weight = PyroSample(dist.Normal(0.0, 1.0).expand([1, 2]).to_event(2))
+        self.linear.bias = PyroSample(dist.Normal(0.0, 10.0).expand([1]).to_event(1))
+        self.follows_rows = follows_rows
+
+    def forward(self, x, y=None):
+        sigma = pyro.sample("sigma", dist.Uniform(0.0, 10.0))
+        if self.follows_rows:
+            exec(self.follows_rows, {"pyro": pyro}, found := {"x": x, "y": y})
+            x, y, plate = found["x"], found["y"], found["plate"]
+        else:
+            plate = pyro.plate("data", x.shape[0])
+        mean = self.linear(x).squeeze(-1)
+        with plate:
+            pyro.sample("obs", dist.Normal(mean, sigma), obs=y)
+        return mean
+
+
+@each_driver
+def test_the_tutorials_model_is_shown_the_lines_that_work_on_batches(run):
+    x = normal(60, 2)
+    with pytest.raises(ValueError, match="Shape mismatch inside plate") as caught:
+        run(FNBG(Tutorial(), batch_size=50), x, x.sum(1))
+    lines = [line[4:] for line in str(caught.value).splitlines() if line.startswith("    ")]
+    assert len(lines) >= 4
+    shown = lines[-4:]
+    assert shown[1:3] == ["with plate as rows:", "    x, y = x[rows], y[rows]"]
+    assert shown[3].startswith("with plate:")
+    # The lines as they are shown
+    mcmc = run(FNBG(Tutorial("\n".join(shown[:3])), batch_size=50), x, x.sum(1))
+    assert mcmc.get_samples()["linear.weight"].shape[1:] == (1, 2)
+
+
+@each_driver
+def test_an_error_of_a_module_says_what_it_was_given(run):
+    x = normal(60, 2)
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
+        run(FNBG(Tutorial()), x[:, :1], x.sum(1))
+    given = "FNBG ran the model with x: tensor of shape (60, 1) and type torch.float32, y: tensor"
+    assert given in str(caught.value)

@@ -19,6 +19,7 @@ from frozen.cases import Case
 from frozen.models import PROBLEMS, Problem
 from frozen.tap import tapped
 from pyro_fnbg import FNBG, MultiChainMCMC, marginal_predictive, to_arviz
+from support.remarks import REMARKS
 
 __all__ = ["DRIVERS", "parts_of"]
 
@@ -81,7 +82,10 @@ def parts_of(case: Case) -> dict[str, dict[str, Any]]:
             "warnings": [
                 str(one.message)
                 for one in told
-                if one.category is UserWarning and MACHINE_WARNING not in str(one.message)
+                if one.category is UserWarning
+                and MACHINE_WARNING not in str(one.message)
+                # What is said beforehand is no result: see tests/chains/test_remarks.py
+                and not REMARKS.match(str(one.message))
             ],
         }
     finally:

@@ -97,6 +97,12 @@ def no_plate(y):
     pyro.sample("y", dist.Normal(pyro.sample("a", dist.Normal(0.0, 1.0)), 1.0), obs=y)
 
 
+def unsized(y):
+    a = pyro.sample("a", dist.Normal(0.0, 1.0))
+    with pyro.plate("data"):
+        pyro.sample("y", dist.Normal(a, 1.0), obs=y)
+
+
 def sequential(y):
     a = pyro.sample("a", dist.Normal(0.0, 1.0))
     for i in pyro.plate("data", 12):
@@ -128,6 +134,8 @@ def two_subsampled(y):
         (no_plate, {"size": 3}, r"in a pyro.plate, and observed sites \['y'\] are in none"),
         (no_plate, {"scale": 0.5}, r"observed sites \['y'\] are in none"),
         (no_plate, {"plate": "data"}, "there are none"),
+        (unsized, {"size": 3}, r"are in none with a size: give \['data'\] one, pyro.plate\(name,"),
+        (unsized, {"plate": "data"}, r"there are none with a size: give \['data'\] one"),
         (sequential, {"size": 3}, "plate 'data' is sequential"),
         (local_latents, {"size": 3}, r"latent sites \['a'\] are inside plate 'data'"),
         (two_plates, {"size": 3}, r"several plates, \['inner', 'outer'\]: name the one"),
@@ -140,7 +148,7 @@ def test_models_that_cannot_be_batched_are_refused_by_name(model, wishes, words)
 
 
 def test_models_that_are_not_batched_need_no_plate():
-    for model in (no_plate, sequential, local_latents, two_plates):
+    for model in (no_plate, unsized, sequential, local_latents, two_plates):
         plan = plan_of(model, Y)
         assert plan.is_full
         assert plan.temperature == 1.0
@@ -149,3 +157,23 @@ def test_models_that_are_not_batched_need_no_plate():
 def test_batch_plate_chooses():
     assert plan_of(two_plates, Y, size=2, plate="outer").plate == "outer"
     assert plan_of(two_plates, Y, size=2, plate="inner").num_rows == 4
+
+
+def with_others(y):
+    a = pyro.sample("a", dist.Normal(0.0, 1.0))
+    pyro.sample("other", dist.Normal(a, 1.0), obs=torch.tensor(0.5))
+    pyro.factor("penalty", -a.abs())
+    with pyro.plate("data", 12) as rows, pyro.plate("columns", 1):
+        pyro.sample("y", dist.Normal(a, 1.0), obs=y[rows])
+
+
+@pytest.mark.parametrize("wishes", [{"size": 3}, {"size": 3, "scale": "full"}, {"scale": 0.5}])
+def test_the_target_names_what_is_observed_outside_the_plate(wishes):
+    plan = plan_of(with_others, Y, plate="data", **wishes)
+    assert "likelihood of ['other', 'penalty'] outside plate 'data'" in plan.target
+    assert "outside" not in plan_of(two_plates, Y, plate="outer", scale=0.5).target
+
+
+def test_an_exact_target_is_that_of_the_model_with_all_that_it_observes():
+    assert plan_of(with_others, Y).target == "exact: the posterior of the model"
+    assert plan_of(with_others, Y, plate="data").target == "exact: the posterior of the model"

@@ -772,3 +772,25 @@ def test_gradients_reach_every_parameter():
     parameters = {k: v.requires_grad_() for k, v in parameters_of(model).items()}
     trace_of(model, parameters, INPUTS, torch.tensor([0, 1, 1, 0, 1])).log_prob_sum().backward()
     assert all(value.grad.abs().sum() > 0 for value in parameters.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BayesianMLP([2, 3])",
+        "BayesianMLP([2, 3, 1], prior_scale=2.0, likelihood='bernoulli')",
+        "BayesianMLP([2, 3, 4], prior_scale='fan_in', bias_prior_scale=0.5, activation='relu')",
+        "BayesianMLP([2, 2], prior_scale=[0.5], likelihood='normal', observation_scale='network')",
+        "BayesianMLP([2, 1], likelihood='student', degrees_of_freedom=3.0, prior='laplace')",
+    ],
+)
+def test_a_network_shows_the_call_that_makes_it(text):
+    assert repr(eval(text)) == text
+
+
+def test_a_subclass_shows_its_own_name():
+    class Own(BayesianMLP):
+        def __init__(self):
+            super().__init__([2, 1], likelihood="bernoulli")
+
+    assert repr(Own()) == "Own([2, 1], likelihood='bernoulli')"

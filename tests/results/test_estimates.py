@@ -96,6 +96,18 @@ def test_the_summary_is_that_of_arviz_under_the_sites_names():
     pd.testing.assert_frame_equal(table, expected, check_names=False)
 
 
+@pytest.mark.usefixtures("at_a_time")
+@pytest.mark.parametrize("num_ends", [0, 1, 3, 5, 100])
+def test_the_ends_of_a_summary_are_those_of_the_whole(num_ends):
+    samples = {"weight": chains(3, 40, 2, 3), "scale": chains(3, 40), "none": chains(3, 40, 0)}
+    whole = summary_table(samples, 0.9)
+    ends = summary_table(samples, 0.9, num_ends=num_ends)
+    kept = list(range(7)) if num_ends > 3 else [*range(num_ends), *range(7 - num_ends, 7)]
+    assert list(ends.index) == list(whole.index[kept])
+    if kept:
+        pd.testing.assert_frame_equal(ends, whole.iloc[kept])
+
+
 def test_the_interval_has_the_probability_that_was_asked_for():
     draws = {"x": torch.randn(4, 2500)}
     widths = []

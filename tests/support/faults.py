@@ -1794,6 +1794,44 @@ _IN_FITS = [
     ),
 ]
 
+_IN_REMARKS = [
+    Fault(
+        "every-site-is-used",
+        "pyro_fnbg.engines.influence",
+        "if term not in owner or joined & used:",
+        "if joined:",
+        "tests/engines/test_influence.py::test_unused_sites_are_named_and_no_others",
+    ),
+    Fault(
+        "scales-of-used-sites-are-unused",
+        "pyro_fnbg.engines.influence",
+        "joined = {*depends, owner[term]} if term in owner else set(depends)",
+        "joined = set(depends) - {owner.get(term)}",
+        "tests/engines/test_influence.py::test_unused_sites_are_named_and_no_others",
+    ),
+    Fault(
+        "scale-of-a-layer-comes-before-its-blocks",
+        "pyro_fnbg.config",
+        "given.get(block.name, given.get(partition.layer_label(block), math.nan))",
+        "given.get(partition.layer_label(block), given.get(block.name, math.nan))",
+        "tests/test_kernel.py::test_given_scales_are_kept_without_adaptation",
+    ),
+    Fault(
+        "tuned-chains-are-told-of-untuned-scales",
+        "pyro_fnbg.chains.remarks",
+        "is_given and problem.tuned_sweeps == 0 and config",
+        "is_given and config",
+        "tests/chains/test_remarks.py::test_it_is_not_said_where_it_does_not_apply",
+    ),
+    Fault(
+        "what-is-outside-the-plate-goes-unsaid",
+        "pyro_fnbg.model.planning",
+        "if name not in own)",
+        "if name in own)",
+        "tests/model/test_planning.py::test_the_target_names_what_is_observed_outside_the_plate",
+    ),
+]
+
 FAULTS: list[Fault] = [
     *_GENERAL,
     *_IN_DRIVER,
@@ -1808,4 +1846,5 @@ FAULTS: list[Fault] = [
     *_IN_LIKELIHOODS,
     *_IN_PREDICTIONS,
     *_IN_FITS,
+    *_IN_REMARKS,
 ]

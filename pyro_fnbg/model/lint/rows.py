@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.core.explaining import explain
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.rows import all_rows, observed_in_plate
 from pyro_fnbg.model.sites import PlateRows, seeded
@@ -24,11 +25,7 @@ def check_rows_followed(bound: BoundModel, plan: BatchPlan, rows: Tensor) -> Non
         ValueError: If an observed site in the plate scores another number of rows than the batch
             has, or other rows, or a row otherwise beside other rows; names the site.
     """
-    advice = (
-        f"plate {plan.plate!r} was given {len(rows)} of its {plan.num_rows} rows, and the model "
-        "must use just those: take x[rows] and y[rows] in 'with pyro.plate(...) as rows', or "
-        "pyro.subsample(x, event_dim=...) inside it"
-    )
+    advice = _advice(bound, plan, len(rows))
 
     def scores(order: Tensor) -> dict[str, tuple[Tensor, int]]:
         return _scores(bound, plan, order, advice)
@@ -51,6 +48,27 @@ def check_rows_followed(bound: BoundModel, plan: BatchPlan, rows: Tensor) -> Non
             )
 
 
+def _advice(bound: BoundModel, plan: BatchPlan, batch_size: int) -> str:
+    """Say what a model must do with the rows of a batch, and in which lines."""
+    names = [
+        name
+        for name, value in bound.named_arguments().items()
+        if name.isidentifier() and isinstance(value, Tensor) and value.dim() > 0
+        if len(value) == plan.num_rows
+    ] or ["x", "y"]
+    taken = ", ".join(f"{name}[rows]" for name in names)
+    return (
+        f"plate {plan.plate!r} was given {batch_size} of its {plan.num_rows} rows, and the model "
+        "must use just those: take x[rows] and y[rows] in 'with pyro.plate(...) as rows', or "
+        "pyro.subsample(x, event_dim=...) inside it. Lines that do so, with the network between "
+        "them, outside the plate:\n"
+        f"    plate = pyro.plate({plan.plate!r}, {plan.num_rows})\n"
+        f"    with plate as rows:\n"
+        f"        {', '.join(names)} = {taken}\n"
+        f"    with plate:  # and the observed site, as before"
+    )
+
+
 def _scores(
     bound: BoundModel, plan: BatchPlan, order: Tensor, advice: str
 ) -> dict[str, tuple[Tensor, int]]:
@@ -61,7 +79,7 @@ def _scores(
             trace = bound.prior_trace(is_scored=True)
     except Exception as error:
         # The model's own words stay; a batch that it cannot take shows in many ways
-        error.add_note(f"FNBG ran the model on a batch: {advice}")
+        explain(error, f"FNBG ran the model on a batch: {advice}")
         raise
     found = {}
     for name, site, dim in observed_in_plate(trace, plan.plate):

@@ -29,7 +29,7 @@ def main() -> None:
     images = mnist(data)
     pyro.set_rng_seed(0)
     model = BayesianMLP(widths, prior_scale=10**0.5)
-    kernel = FNBG(model, parts={1: PARTS_OF_NODE}, batch_size=BATCH)
+    kernel = FNBG(model, parts={1: PARTS_OF_NODE}, batch_size=BATCH, likelihood_scale="batch")
     kernel.setup(warmup, images.x_train, images.y_train)
     params = kernel.initial_params
     for _ in range(warmup):
