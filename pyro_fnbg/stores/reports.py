@@ -68,7 +68,8 @@ def reports_of(
             **{
                 name: told[name] for name in ("engine_reason", "blocks", "nodes", "layers", "moves")
             },
-            plan=BatchPlan(**told["plan"]),
+            # JSON has lists alone
+            plan=BatchPlan(**{**told["plan"], "others": tuple(told["plan"]["others"])}),
             target_rates=np.array(told["target_rates"]),
             key=one.state.key,
             plates={},

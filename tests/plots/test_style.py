@@ -30,6 +30,7 @@ PICTURES = {
         (),
     ),
     plots.plot_reliability: ({"probabilities": PROBABILITIES, "labels": LABELS}, ()),
+    plots.plot_ranks: ({"values": np.arange(40.0).reshape(2, 20), "label": "q"}, ()),
     plots.plot_risk_coverage: ({"probabilities": PROBABILITIES, "labels": LABELS}, ()),
     plots.plot_score: (
         {"scores": [[1.0, 2.0]], "draws": [1, 2], "seconds": [[0.1, 0.2]], "label": "q"},

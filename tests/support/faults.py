@@ -1683,7 +1683,7 @@ _IN_PREDICTIONS = [
     Fault(
         "weights-in-another-place",
         "pyro_fnbg.prediction.recognition",
-        "(found.start - int(places[name].min())) * step",
+        "self.start * step",
         "0",
         "tests/prediction/test_recognition.py::test_models_of_all_kinds_are_recognised[one_vector]",
     ),
