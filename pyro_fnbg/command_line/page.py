@@ -20,7 +20,7 @@ from pyro_fnbg.command_line.quantities import (
     log_density,
     worst_prediction,
 )
-from pyro_fnbg.command_line.summary import Summary
+from pyro_fnbg.command_line.summary import Summary, number_of
 from pyro_fnbg.results.estimates import site_estimates
 
 __all__ = ["page_of"]
@@ -198,9 +198,8 @@ def _estimates(quantities: Sequence[Quantity]) -> str:
 def _read(quantity: Quantity) -> str:
     """Say of which draws a quantity is."""
     num_chains, num_draws = quantity.values.shape
-    chains = f"{num_chains} chain" + ("" if num_chains == 1 else "s")
     few = f", one in {quantity.every:,}" if quantity.every > 1 else ""
-    return f"{num_draws:,} draws of each of {chains}{few}"
+    return f"{num_draws:,} draws of each of {number_of(num_chains, 'chain')}{few}"
 
 
 def _traces(summary: Summary, quantity: Quantity) -> str:
@@ -240,9 +239,5 @@ def _table(
     return f'<div class="scroll"><table><tr>{cells("th", columns)}</tr>{body}</table></div>'
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
 def _sentence(words: str) -> str:
-    return _capital(words) + "."
+    return f"{words[:1].upper()}{words[1:]}."

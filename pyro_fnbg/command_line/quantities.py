@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,6 @@ __all__ = ["MAX_CHAINS", "Quantity", "coordinates", "log_density", "worst_predic
 MAX_CHAINS, MAX_DRAWS = 20, 5_000
 # Coordinates that are looked at, each of a site of its own
 MAX_COORDINATES = 3
-# Draws are read up to so many bytes at a time
-PIECE_BYTES = 16_000_000
 
 
 class Quantity(NamedTuple):
@@ -74,16 +72,10 @@ def worst_prediction(summary: Summary) -> Quantity | None:
 
 
 def _of_draws(label: str, axis: str, values: xr.DataArray, index: tuple[int, ...]) -> Quantity:
-    """Read one number of some draws; all others of a draw are on disk with it."""
+    """Read one number of some draws."""
     num_chains = min(values.sizes["chain"], MAX_CHAINS)
     num_draws = values.sizes["draw"]
     every = -(-num_draws // MAX_DRAWS)
     wanted = np.arange(every - 1, num_draws, every)
-    found = np.empty((num_chains, len(wanted)))
-    at_a_time = max(1, PIECE_BYTES // values[:1, :1].nbytes)
-    for first in range(0, num_draws, at_a_time):
-        is_here = (wanted >= first) & (wanted < first + at_a_time)
-        for chain in range(num_chains):
-            piece: NDArray[Any] = values[chain, first : first + at_a_time].values
-            found[chain, is_here] = piece[(wanted[is_here] - first, *index)]
+    found = values[(slice(num_chains), wanted, *index)].values.astype(np.float64)
     return Quantity(label, axis, found, every)

@@ -20,7 +20,7 @@ from pyro_fnbg.results.function_space import PredictionDiagnostics, diagnostics_
 from pyro_fnbg.stores.contents import Contents
 from pyro_fnbg.stores.hierarchy import POSTERIOR
 
-__all__ = ["LayerRow", "Summary"]
+__all__ = ["LayerRow", "Summary", "number_of"]
 
 # Predictions are diagnosed of so many rows that they are no more numbers than these: a matter of
 # seconds, as ArviZ takes some for a million
@@ -86,9 +86,9 @@ class Summary:
             sweeps = [one.state.sweeps for one in contents.saved.values()]
             return (
                 f"no draws yet: the chains have made {_range(sweeps)} of "
-                f"{_number(self.attributes['warmup_steps'], 'sweep')} of warmup"
+                f"{number_of(self.attributes['warmup_steps'], 'sweep')} of warmup"
             )
-        of_each = f"{contents.num_draws:,} of {_number(self.asked, 'draw')} of each chain"
+        of_each = f"{contents.num_draws:,} of {number_of(self.asked, 'draw')} of each chain"
         if len(contents.chains) == len(contents.counts):
             return of_each
         return f"{of_each} that is shown; {_range(contents.counts)} of all"
@@ -100,22 +100,23 @@ class Summary:
         num_chains = contents.archive.num_chains
         shown = f"{len(contents.chains)} of {num_chains}"
         files, num_bytes = _on_disk(contents.archive.path)
+        rows = number_of(attributes["num_rows"], "row")
         found = {
             "chains": str(num_chains) if len(contents.chains) == num_chains else shown,
             "draws": self.progress,
             "state": "complete"
             if self.is_complete
             else "not complete: the run is under way, was stopped or was killed",
-            "warmup": _number(attributes["warmup_steps"], "sweep"),
-            "thin": f"{_number(attributes['thin'], 'sweep')} a draw",
-            "batches": f"{attributes['batch_size']:,} of {_number(attributes['num_rows'], 'row')}",
+            "warmup": number_of(attributes["warmup_steps"], "sweep"),
+            "thin": f"{number_of(attributes['thin'], 'sweep')} a draw",
+            "batches": f"{attributes['batch_size']:,} of {rows}",
             "blocks": f"{len(contents.archive.constants['report']['blocks']):,}",
             "engine": str(contents.archive.constants["identity"]["engine"]),
             "data": ", ".join(
                 f"{name} {tuple(values.shape)} {values.dtype}"
                 for name, values in contents.observed_data.items()
             ),
-            "on disk": f"{_size(num_bytes)} in {_number(files, 'file')}",
+            "on disk": f"{_size(num_bytes)} in {number_of(files, 'file')}",
         }
         return {name: words for name, words in found.items() if words}
 
@@ -184,9 +185,9 @@ class Summary:
         num_rows = values.sizes["row"]
         which = f"{len(rows):,} of " if len(rows) < num_rows else ""
         which += (
-            f"{_number(num_rows, 'row')}, under {_number(values.sizes['draw'], 'draw')} of each"
+            f"{number_of(num_rows, 'row')}, under {number_of(values.sizes['draw'], 'draw')} of each"
         )
-        which += f" of {_number(len(read), 'chain')}"
+        which += f" of {number_of(len(read), 'chain')}"
         return diagnostics_of_predictions(read), which
 
     @property
@@ -263,7 +264,7 @@ def _size(num_bytes: int) -> str:
     return f"{num_bytes} bytes"
 
 
-def _number(count: int, word: str) -> str:
+def number_of(count: int, word: str) -> str:
     """Write a number of things."""
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 

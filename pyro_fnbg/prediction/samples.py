@@ -145,8 +145,9 @@ def first_response(
             sites = sample_sites(_trace(model, {}, 0, x))
         except Exception:
             raise error from None
-        _check_samples(_checked(samples), sites)
-        _check_dtypes(_checked(samples), sites)
+        known = _checked(samples)
+        _check_samples(known, sites)
+        _check_dtypes(known, sites)
         raise
     _check_samples(_checked(samples), sites)
     # Conditioning observes the latent sites too, so what was drawn here is what samples lacks.

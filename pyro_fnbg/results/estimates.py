@@ -132,10 +132,8 @@ def summary_table(
     for (name, draws), own in zip(
         samples.items(), np.split(shown, np.cumsum(sizes)[:-1]) if sizes else [], strict=True
     ):
-        for first, all_columns in _chunks(draws):
+        for first, all_columns in _chunks(draws, own):
             places = np.flatnonzero(own[first : first + all_columns.shape[-1]]).tolist()
-            if not places:
-                continue
             is_all = len(places) == all_columns.shape[-1]
             columns = all_columns if is_all else all_columns[..., places]
             with _quiet(arviz):
@@ -173,18 +171,29 @@ def _quiet(arviz: Any) -> Generator[None]:
         logger.disabled = before
 
 
-def _chunks(draws: Tensor | Columns) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield ``(chains, draws, some parameters)`` with the number of the first parameter."""
+def _chunks(
+    draws: Tensor | Columns, wanted: NDArray[np.bool_] | None = None
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield ``(chains, draws, some parameters)`` with the number of the first parameter.
+
+    Args:
+        draws: The draws of a site.
+        wanted: Which of its parameters are; chunks that have none of these are not read.
+    """
     num_draws = draws.shape[0] * draws.shape[1]
     num_columns = draws.shape[2:].numel() if num_draws else 0
     at_a_time = max(1, MAX_NUMBERS // max(1, num_draws))
+    read = draws.columns if not isinstance(draws, Tensor) else _columns_in_memory(draws)
     for first in range(0, num_columns, at_a_time):
         stop = min(first + at_a_time, num_columns)
-        if isinstance(draws, Tensor):
-            columns = draws.detach().reshape(*draws.shape[:2], num_columns)
-            yield first, columns[..., first:stop].cpu().numpy()
-        else:
-            yield first, draws.columns(first, stop)
+        if wanted is None or wanted[first:stop].any():
+            yield first, read(first, stop)
+
+
+def _columns_in_memory(draws: Tensor) -> Callable[[int, int], NDArray[Any]]:
+    """Return what reads some numbers of all draws; only here may they have to be copied."""
+    columns = draws.detach().flatten(2) if draws.dim() > 2 else draws.detach().unsqueeze(-1)
+    return lambda first, stop: columns[..., first:stop].cpu().numpy()
 
 
 def _parameter_name(site: str, shape: torch.Size, place: int) -> str:

@@ -46,10 +46,10 @@ class StoredArray(BackendArray):
         own = self._of_each(np.empty((1, *self.shape[2:]), self.dtype), key).shape[1:]
         found = np.empty((len(all_chains), len(all_draws), *own), self.dtype)
         # A chunk at a time, of which only what is asked for stays
-        length = self._chains[0].archive.chunk_draws
+        chunks = all_draws // self._chains[0].archive.chunk_draws
         for place, chain in enumerate(all_chains):
-            for first in range(0, len(all_draws), length):
-                some = slice(first, first + length)
+            for chunk in np.unique(chunks):
+                some = chunks == chunk
                 read = self._chains[chain].read(self._key, all_draws[some])
                 found[place, some] = self._of_each(read, key)
         for dim in (1, 0):

@@ -23,7 +23,6 @@ def summary(tmp_path):
 @pytest.mark.parametrize(("most", "every"), [(40, 1), (39, 2), (13, 4), (1, 40)])
 def test_each_is_the_last_of_so_many_draws(most, every, summary, monkeypatch):
     monkeypatch.setattr(quantities, "MAX_DRAWS", most)
-    monkeypatch.setattr(quantities, "PIECE_BYTES", 24 * 6)
     first, _, last = coordinates(summary)
     store = open_store(summary.contents.archive.path)
     assert (first.label, first.every) == ("layer1.weight[1,1]", every)

@@ -105,10 +105,12 @@ def test_no_more_than_a_chunk_is_read_at_a_time(runs, tmp_path, monkeypatch):
     diagnose_predictions(NET, samples, X[:2], 3)
     found = to_arviz(runs[1])["posterior"]["layer1.weight"]
     selected = found[:, :, 1, 0].values
+    few = found[:, 3::11].values
     runs[1].diagnostics()
     assert max(lengths) == 7
     assert len(lengths) > 100
     assert np.array_equal(selected, by_chain(runs[0])["layer1.weight"][:, :, 1, 0])
+    assert np.array_equal(few, by_chain(runs[0])["layer1.weight"][:, 3::11])
 
 
 def test_pickled_samples_are_read_from_the_store(case):
