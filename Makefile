@@ -43,7 +43,7 @@ help:
 	@echo "make check        ruff (lint and format), mypy and the docstring examples"
 	@echo "make test         check, then all tests but the slow ones"
 	@echo "make test-all     check, then every test, the slow ones included"
-	@echo "make test-exactness  put in every seeded fault, and run long exact chains"
+	@echo "make test-exactness  run what make test leaves out: seeded faults, long chains, ..."
 	@echo "make test-arviz1  the tests that touch ArviZ, with its version 1; needs Python 3.12"
 	@echo "make frozen       record anew what tests/test_frozen.py holds results to, bit for bit; only"
 	@echo "                  for a change that is meant to alter results"
@@ -93,11 +93,7 @@ test-all: check
 	$(PY) -m pytest -n 2 --dist worksteal -m ""
 
 test-exactness: $(STAMP)
-	$(PY) -m pytest -n 2 --dist worksteal -m slow tests/exactness tests/engines/test_every_engine.py \
-		tests/engines/test_compiled.py tests/engines/test_fused.py tests/test_models_benchmark.py \
-		tests/test_sweep_benchmark.py tests/test_images_benchmark.py tests/stock/test_processes.py \
-		tests/stores \
-		-k "not without_a_fault"
+	$(PY) -m pytest -n 2 --dist worksteal -m slow -k "not without_a_fault"
 
 # The folder has a stamp of its own, kept by the rule for $(STAMP) above
 test-arviz1:

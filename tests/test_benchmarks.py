@@ -27,6 +27,7 @@ def run_pytest(*arguments):
     )
 
 
+@pytest.mark.slow  # a benchmark is run by hand
 def test_every_file_is_collected_without_what_only_benchmarks_need():
     done = run_pytest("--collect-only", "-p", "no:benchmark")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -34,6 +35,7 @@ def test_every_file_is_collected_without_what_only_benchmarks_need():
     assert files == {name for name in files if f"{name}::" in done.stdout}
 
 
+@pytest.mark.slow  # a benchmark is run by hand
 def test_prediction_speed_times_everything_but_what_is_not_installed():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.prediction_speed", "--draws", "30", "--rows", "20"],
@@ -60,6 +62,7 @@ def test_everything_runs_and_fills_every_table(tmp_path):
     assert all(f"## {table.title}" in page(run) for table in TABLES.values())
 
 
+@pytest.mark.slow  # a benchmark is run by hand
 def test_store_cost_measures_every_driver():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.store_cost", "xor", "20", "--turns", "1"],

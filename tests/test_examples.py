@@ -239,6 +239,7 @@ def swap_example(tmp_path_factory):
     return done.stdout
 
 
+@pytest.mark.slow  # NUTS takes its time
 def test_swap_shows_which_parameters_have_no_gradient(swap_example):
     rows = [line.split() for line in swap_example.splitlines() if "no path" in line]
     assert [row[0] for row in rows] == ["ratio", "threshold"]
@@ -246,6 +247,7 @@ def test_swap_shows_which_parameters_have_no_gradient(swap_example):
     assert all(abs(float(row[-1])) > 1 for row in rows)
 
 
+@pytest.mark.slow  # NUTS takes its time
 def test_swap_gives_nuts_no_fewer_evaluations(swap_example):
     rows = [re.match(r"(FNBG|NUTS) +(\d) +([\d,]+) ", line) for line in swap_example.splitlines()]
     used = {match.groups()[:2]: int(match[3].replace(",", "")) for match in rows if match}
@@ -253,6 +255,7 @@ def test_swap_gives_nuts_no_fewer_evaluations(swap_example):
     assert all(used["NUTS", chain] >= used["FNBG", chain] for chain in ("0", "1"))
 
 
+@pytest.mark.slow  # NUTS takes its time
 def test_swap_tabulates_every_parameter_for_both_kernels(swap_example):
     table = swap_example.partition("What came out\n")[2]
     for name, value in (("location", 0.5), ("ratio", -0.8), ("jump", 2.0)):
@@ -261,6 +264,7 @@ def test_swap_tabulates_every_parameter_for_both_kernels(swap_example):
         assert len(row) == 8
 
 
+@pytest.mark.slow  # NUTS takes its time
 def test_swap_ends_with_what_was_measured(swap_example):
     conclusion = " ".join(swap_example.partition("can and cannot show\n")[2].split())
     assert "of the 6 generating values" in conclusion
@@ -271,7 +275,7 @@ def test_swap_ends_with_what_was_measured(swap_example):
 # --- Noisy XOR with the paper's settings -------------------------------------------------------
 
 
-@pytest.mark.parametrize("tuning", [(), ("--adapt",)])
+@pytest.mark.parametrize("tuning", [(), pytest.param(("--adapt",), marks=pytest.mark.slow)])
 def test_noisy_xor_reports_every_chain(tmp_path, tuning):
     arguments = ("--smoke", "--chains", "3", "--seed", "5", "--output", "out", *tuning)
     done = run_example("noisy_xor.py", tmp_path, *arguments)

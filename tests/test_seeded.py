@@ -14,7 +14,6 @@ import torch
 from pyro_fnbg import BayesianMLP, Block, Partition
 from pyro_fnbg.networks.priors import ScalePrior
 from support.engines import (
-    FAST,
     assert_as_trace,
     assert_decides_both_ways,
     assert_identical,
@@ -130,7 +129,7 @@ def next_call(run, call):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", ["fused", pytest.param("feedforward", marks=pytest.mark.slow)])
 def test_sweeps_are_those_of_the_model(name, case):
     """Decisions, positions, ratios and densities of two chains, every sweep on its own batch."""
     run = set_up(case, name)

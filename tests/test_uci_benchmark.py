@@ -239,6 +239,7 @@ def refuse(*_, **__):
     raise AssertionError("run again")
 
 
+@pytest.mark.slow  # a benchmark is run by hand
 def test_a_row_that_is_there_is_not_run_again(options, monkeypatch):
     record = rows.run_row("digits", 0, "linear", options)
     assert record["status"] == "done"

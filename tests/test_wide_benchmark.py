@@ -24,6 +24,7 @@ def data(tmp_path, monkeypatch):
     return mnist(tmp_path)
 
 
+@pytest.mark.slow  # a benchmark is run by hand
 def test_a_chain_goes_on_where_it_was_stopped(data, tmp_path):
     path = tmp_path / "a.pickle"
     chains.run_chain(PLAN, 0, data, 2, path)
@@ -37,6 +38,7 @@ def test_a_chain_goes_on_where_it_was_stopped(data, tmp_path):
     assert torch.equal(resumed.state.position, whole.state.position)
 
 
+@pytest.mark.slow  # a benchmark is run by hand
 def test_scores_are_of_the_second_half_so_far_of_the_chains_that_came_so_far(data, tmp_path):
     runs = [chains.run_chain(PLAN, k, data, n, tmp_path / f"{k}") for k, n in ((0, 3), (1, 4))]
     record = keep(tmp_path / "record.json", record_of(runs, data.y_test))

@@ -161,6 +161,7 @@ def test_arguments_that_are_none_are_refused(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # in a process of its own
 def test_it_runs_as_a_module_and_ends_where_nobody_reads_on(store):
     done = run("info", store)
     assert (done.returncode, done.stderr) == (0, "")

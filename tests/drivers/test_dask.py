@@ -19,7 +19,7 @@ from pyro_fnbg.chains import batch_noise
 from pyro_fnbg.drivers import cluster
 from support.cluster import kill_once, pids_of_workers
 from support.drivers import by_chain, drive, same
-from support.engines import ENGINES
+from support.engines import ENGINES_OF_LONG_CHAINS
 
 pytestmark = pytest.mark.usefixtures("limited")
 
@@ -100,7 +100,7 @@ def assert_same_run(one, other):
 
 
 @pytest.mark.usefixtures("short_stretches")
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINES_OF_LONG_CHAINS)
 def test_chains_are_those_of_one_process(engine, client, data):
     """A chain runs alone in its task; products over several chains may round otherwise."""
     options = {"draws": 8, "warmup": 6, "num_chains": 3, "save_params": ["layer1.weight"]}
@@ -263,6 +263,7 @@ def test_what_does_not_fit_is_refused(client):
 # --- Last, since the next worker takes seconds to start -------------------------------------------
 
 
+@pytest.mark.slow  # a worker is started anew
 def test_a_worker_that_is_killed_loses_no_draw(client, tmp_path):
     """In the middle of a stretch, after others of the same chain."""
     pids = pids_of_workers(client)

@@ -153,6 +153,7 @@ def test_chain_methods_and_threads_make_no_difference(engine):
         assert [report["chain"] for report in run._diagnostics] == [0, 1]
 
 
+@pytest.mark.slow  # workers import the package
 def test_spawned_workers_make_the_same_draws_and_take_the_parents_defaults(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one worker for both chains, to save time
     torch.set_default_dtype(torch.float64)

@@ -56,6 +56,7 @@ def test_the_store_has_the_draws_that_pyro_would_have_kept(num_chains, engine, t
     assert same(by_chain(more), by_chain(longer))
 
 
+@pytest.mark.slow  # workers import the package
 def test_chains_in_workers_write_to_one_store(tmp_path, monkeypatch):
     monkeypatch.setattr(api.mp, "cpu_count", lambda: 8)
     options = {"num_chains": 3, "mp_context": "fork"}

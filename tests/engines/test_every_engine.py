@@ -81,8 +81,15 @@ def assert_every_block_is_judged_where_it_stands(engine, model, dtype, tolerance
 
 
 @on_every_engine
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize(
+    ("batch_size", "dtype"),
+    [
+        (None, torch.float32),
+        (7, torch.float64),
+        pytest.param(None, torch.float64, marks=pytest.mark.slow),
+        pytest.param(7, torch.float32, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("net", NETS)
 def test_rejected_blocks_leave_no_trace(engine, net, batch_size, dtype):
     """Every block of every sweep is judged exactly where its accepted predecessors left the chain.

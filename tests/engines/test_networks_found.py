@@ -15,7 +15,7 @@ from pyro_fnbg.graphs.capture import capture
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.counts import LogPoisson
 from support.data import even_normal
-from support.engines import FAST, assert_as_trace, make_inputs, start
+from support.engines import assert_as_trace, make_inputs, start
 
 X = even_normal(60, 3).double()
 NUMBERS = X[:, 0].sin() - 0.3 * X[:, 1]
@@ -201,8 +201,15 @@ def test_what_a_network_is(name):
     assert torch.equal(found.data.inputs, X)
 
 
-@pytest.mark.parametrize("batch_size", [None, 20])
-@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize(
+    ("engine", "batch_size"),
+    [
+        ("fused", None),
+        ("feedforward", 20),
+        pytest.param("fused", 20, marks=pytest.mark.slow),
+        pytest.param("feedforward", None, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_decisions_are_those_of_the_model(name, engine, batch_size):
     model, y, *_ = NETWORKS[name]

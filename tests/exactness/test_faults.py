@@ -137,6 +137,7 @@ def toy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow  # in a process of its own
 @pytest.mark.parametrize(
     "change",
     [
@@ -157,6 +158,7 @@ def test_kill_is_recognised(toy, change):
     assert_killed(fault, run_fault(fault, toy))
 
 
+@pytest.mark.slow  # in a process of its own
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -186,6 +188,7 @@ def test_anything_else_is_no_kill(toy, change, complaint):
         assert_killed(fault, run_fault(fault, toy))
 
 
+@pytest.mark.slow  # in a process of its own
 def test_failure_without_the_faulty_module_is_no_kill(toy):
     (toy / "toy" / "arithmetic.py").write_text(ARITHMETIC.replace("2 * x", "3 * x"))
     fault = dataclasses.replace(KILLED, module="toy.other")
@@ -193,6 +196,7 @@ def test_failure_without_the_faulty_module_is_no_kill(toy):
         assert_killed(fault, run_fault(fault, toy))
 
 
+@pytest.mark.slow  # in a process of its own
 def test_fault_that_hangs_is_no_kill(toy, monkeypatch):
     monkeypatch.setattr(faults, "TIMEOUT", 3.0)
     fault = dataclasses.replace(KILLED, new="while True: pass")
@@ -200,6 +204,7 @@ def test_fault_that_hangs_is_no_kill(toy, monkeypatch):
         assert_killed(fault, run_fault(fault, toy))
 
 
+@pytest.mark.slow  # in a process of its own
 def test_harmless_change_passes(toy):
     harmless = dataclasses.replace(KILLED, new=KILLED.old + "\n    # a comment")
     assert_passes(harmless, run_fault(harmless, toy))
@@ -213,11 +218,13 @@ def test_nothing_is_written_to_the_package(toy):
     assert (toy / "toy" / "arithmetic.py").read_text() == ARITHMETIC
 
 
+@pytest.mark.slow  # in a process of its own
 def test_stale_bytecode_does_not_hide_a_fault(toy):
     subprocess.run([sys.executable, "-m", "compileall", "-q", "toy"], cwd=toy, check=True)
     assert_killed(KILLED, run_fault(KILLED, toy))
 
 
+@pytest.mark.slow  # in a process of its own
 def test_own_conftest_puts_faults_in_place(toy):
     shutil.copy(ROOT / "tests" / "conftest.py", toy / "tests" / "conftest.py")
     assert_killed(KILLED, run_fault(KILLED, toy))

@@ -41,6 +41,7 @@ def statistics(theta, y):
     return found
 
 
+@pytest.mark.slow  # long chains
 @pytest.mark.parametrize("engine", ENGINES_OF_LONG_CHAINS)
 def test_joint_distribution(engine):
     with pyro.validation_enabled(False):

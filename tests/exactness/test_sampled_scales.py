@@ -87,6 +87,7 @@ def expectations(case):
     return [(float((weights * grid).sum()), float((weights * grid**2).sum())) for grid in grids]
 
 
+@pytest.mark.slow  # long chains
 @on_every_engine
 @pytest.mark.parametrize("case", CASES)
 def test_posterior_of_a_regression(case, engine):

@@ -39,7 +39,9 @@ def held_bytes():
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "engine", ["fused", *(pytest.param(name, marks=pytest.mark.slow) for name in ENGINES[:2])]
+)
 def test_draws_that_nobody_asked_to_keep_are_not_kept(driver, engine):
     """Where only a small site is saved, memory does not grow with the draws of a large one."""
     net = BayesianMLP([4, 1000, 3], likelihood="categorical")
@@ -133,6 +135,7 @@ print((peak() - before) / (4 * 50 * 10_000))
 """
 
 
+@pytest.mark.slow  # in a process of its own
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of a process")
 def test_set_up_needs_the_memory_of_its_draws_from_the_prior_and_little_more():
     """A hundred draws are made to see the prior's spread, and were there more than three times."""

@@ -40,7 +40,9 @@ def run(driver, kernel, *data, draws=20, warmup=10, mp_context="fork", **options
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("engine", ["trace", "feedforward", "fused"])
+@pytest.mark.parametrize(
+    "engine", [pytest.param("trace", marks=pytest.mark.slow), "feedforward", "fused"]
+)
 def test_two_forked_chains_differ_and_repeat_with_the_seed(driver, engine):
     found = []
     for _ in range(2):
@@ -96,6 +98,7 @@ print("done")
 """
 
 
+@pytest.mark.slow  # in a process of its own
 @pytest.mark.parametrize("arguments", [["-c", SESSION], ["-"]], ids=["-c", "stdin"])
 def test_a_worker_is_not_started_where_it_could_not_find_what_it_needs(arguments):
     """Neither the model nor anything else that was defined in the session."""
@@ -131,6 +134,7 @@ mcmc.run()
 """
 
 
+@pytest.mark.slow  # in a process of its own
 def test_a_script_without_a_guard_is_told_so(tmp_path):
     """Each worker would run the script again, and die when it comes to the run."""
     script = tmp_path / "script.py"

@@ -55,6 +55,7 @@ def test_a_cluster_predicts_the_same(client, rows):  # noqa: F811
     torch.testing.assert_close(found, marginal_predictive(NET, samples, x))
 
 
+@pytest.mark.slow  # a worker is started anew
 def test_a_worker_that_is_killed_loses_nothing(client, rows, tmp_path, monkeypatch):  # noqa: F811
     # Or workers would evaluate the network, and never run the model
     monkeypatch.setattr(sources, "recognised", lambda *_: None)

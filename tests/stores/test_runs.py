@@ -66,7 +66,7 @@ def stop_and_go_on(engine, sweeps, path):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("engine", WITH_COMPILED)
+@pytest.mark.parametrize("engine", [slowly("trace"), *WITH_COMPILED[1:]])
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(engine, tmp_path):
     stop_and_go_on(engine, 75, tmp_path / "run")
 
@@ -347,8 +347,9 @@ def of_many_names(y, unused):
 @pytest.mark.parametrize(
     "unused",
     [
-        torch.ones(3, dtype=torch.bfloat16), torch.eye(2).to_sparse(), torch.zeros(0), None,
-        torch.tensor([1j]).conj(), {"a": [1, "b"]}, np.array([None]), torch.tensor(True),
+        torch.tensor([1j]).conj(), None, np.array([None]),
+        slowly(torch.ones(3, dtype=torch.bfloat16)), slowly(torch.eye(2).to_sparse()),
+        slowly(torch.zeros(0)), slowly({"a": [1, "b"]}), slowly(torch.tensor(True)),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

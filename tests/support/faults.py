@@ -309,7 +309,7 @@ _INVARIANT = (
     "test_each_batch_leaves_prior_times_its_likelihood_invariant[2-full-{}]"
 )
 _NO_TRACE = (
-    "tests/engines/test_every_engine.py::test_rejected_blocks_leave_no_trace[parts-7-dtype0-{}]"
+    "tests/engines/test_every_engine.py::test_rejected_blocks_leave_no_trace[parts-7-dtype1-{}]"
 )
 _NEW_BATCH = (
     "tests/engines/test_every_engine.py::test_the_current_position_is_judged_on_the_new_batch[{}]"
