@@ -33,6 +33,8 @@ export MPLBACKEND := Agg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two pytest workers on two cores would otherwise fight for them.
 check test test-all test-exactness test-arviz1 frozen: export OMP_NUM_THREADS := 1
+# Tests start many processes, each of which would compile the same modules again
+check test test-all test-exactness test-arviz1 frozen: export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-all test-exactness test-arviz1 frozen bench bench-full \

@@ -294,7 +294,9 @@ class Archive:
     def _array(self, key: str) -> zarr.Array[Any]:
         """Return the array of a variable, without an end."""
         if key not in self._arrays:
-            self._arrays[key] = as_long_as(self._root[key], 1, ENDLESS)
+            array = as_long_as(self._root[key], 1, ENDLESS)
+            # A chunk of nothing but NaN would be left out, as if it had been lost
+            self._arrays[key] = array.with_config({"write_empty_chunks": True})
         return self._arrays[key]
 
 
