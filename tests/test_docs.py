@@ -11,6 +11,7 @@ from pyro.infer import MCMC
 
 import pyro_fnbg
 from pyro_fnbg import FNBG, BayesianMLP, noisy_xor, plots
+from support.slow import slowly
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {path.stem: path for path in sorted(DOCS.glob("*.md"))}
@@ -29,9 +30,18 @@ def program(text):
     return "\n".join(lines) + "\n"
 
 
+# Pages that take more than three seconds
+LONG = ("chains", "estimators", "stores", "swap-in", "warm-starts")
+
+
 @pytest.mark.filterwarnings("error::UserWarning", "ignore:num_chains=:UserWarning")
 @pytest.mark.parametrize(
-    "name", [name for name, path in PAGES.items() if CODE_BLOCK.search(path.read_text("utf-8"))]
+    "name",
+    [
+        slowly(name) if name in LONG else name
+        for name, path in PAGES.items()
+        if CODE_BLOCK.search(path.read_text("utf-8"))
+    ],
 )
 def test_code_of_a_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
     # Chains in turn, whatever the machine: a page in workers would need a file of its own

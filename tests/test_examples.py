@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from support.images import write_images
+from support.slow import slowly
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PICTURES = (
@@ -178,6 +179,7 @@ def mnist_example(tmp_path_factory):
     return done
 
 
+@pytest.mark.slow
 def test_mnist_says_what_it_runs_and_how_long_it_takes(mnist_example):
     text = mnist_example.stdout
     assert "MNIST: 200 training and 50 test images" in text
@@ -188,6 +190,7 @@ def test_mnist_says_what_it_runs_and_how_long_it_takes(mnist_example):
     assert re.search(r"milliseconds per block: \d+\.\d\d\d ", text)
 
 
+@pytest.mark.slow
 def test_mnist_has_a_row_for_each_layer_and_draw(mnist_example):
     lines = mnist_example.stdout.splitlines()
     layers = [line.split() for line in lines if re.match(r"layer\d ", line)]
@@ -207,6 +210,7 @@ def test_mnist_has_a_row_for_each_layer_and_draw(mnist_example):
     assert draws[0][2] == draws[0][3]
 
 
+@pytest.mark.slow
 def test_mnist_names_the_temperature_and_its_companions(mnist_example):
     text = mnist_example.stdout
     assert "nominal likelihood temperature: 2\n" in text
@@ -214,6 +218,7 @@ def test_mnist_names_the_temperature_and_its_companions(mnist_example):
     assert "share of decisions that another batch would reverse, at the last position:" in text
 
 
+@pytest.mark.slow
 def test_mnist_says_what_it_cannot_show(mnist_example):
     conclusion = mnist_example.stdout.partition("What this run can and cannot show\n")[2]
     assert "In 5 sweeps from a" in conclusion
@@ -275,7 +280,7 @@ def test_swap_ends_with_what_was_measured(swap_example):
 # --- Noisy XOR with the paper's settings -------------------------------------------------------
 
 
-@pytest.mark.parametrize("tuning", [(), pytest.param(("--adapt",), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tuning", [slowly(()), ("--adapt",)])
 def test_noisy_xor_reports_every_chain(tmp_path, tuning):
     arguments = ("--smoke", "--chains", "3", "--seed", "5", "--output", "out", *tuning)
     done = run_example("noisy_xor.py", tmp_path, *arguments)

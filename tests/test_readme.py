@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.slow import slowly
+
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 CODE_BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
@@ -38,7 +40,7 @@ def test_swap_in_example_runs(kernel, tmp_path):
     assert "output.weight[1,3]" in done.stdout
 
 
-@pytest.mark.parametrize("code", CODE_BLOCKS[1:])
+@pytest.mark.parametrize("code", [CODE_BLOCKS[1], *map(slowly, CODE_BLOCKS[2:])])
 def test_other_examples_run(code, tmp_path):
     # The same chance each time, as above
     done = run_code(f"import pyro\n\npyro.set_rng_seed(1)\n{code}", tmp_path)

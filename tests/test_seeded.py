@@ -23,6 +23,7 @@ from support.engines import (
     run_on,
     start,
 )
+from support.slow import slowly
 
 ROWS, BATCH = 60, 25
 CHAINS, CALLS, SWEEPS = 2, 5, 6  # sweeps of a call
@@ -129,7 +130,7 @@ def next_call(run, call):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", ["fused", pytest.param("feedforward", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["fused", slowly("feedforward")])
 def test_sweeps_are_those_of_the_model(name, case):
     """Decisions, positions, ratios and densities of two chains, every sweep on its own batch."""
     run = set_up(case, name)

@@ -25,6 +25,7 @@ from support.captured_models import (
     normal,
 )
 from support.engines import assert_as_model, make_inputs, past_the_check, run_on, start
+from support.slow import slowly
 
 TENSOR_TO_NUMPY = torch.Tensor.numpy
 
@@ -85,8 +86,9 @@ def test_small_computations_are_made_on_one_thread(small, expected, chains, monk
     assert set(Watched.threads[1:]) == {expected}
 
 
-@pytest.mark.parametrize("together", [True, False], ids=["together", "apart"])
-@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize(
+    ("batch_size", "together"), [(None, True), (7, False), slowly(None, False), slowly(7, True)]
+)
 @pytest.mark.parametrize("name", MODELS)
 def test_sweeps_are_those_of_trace(name, batch_size, together, monkeypatch):
     if not together:

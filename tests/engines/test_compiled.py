@@ -25,12 +25,11 @@ from support.captured_models import (
     lattice,
 )
 from support.engines import make_inputs, needs_compiler, past_the_check, run_on, start
+from support.slow import slowly
 
 pytestmark = needs_compiler
 # What is compiled takes some seconds; the shortest of all is always tested
-OF_MODELS = [
-    name if name == "by hand" else pytest.param(name, marks=pytest.mark.slow) for name in MODELS
-]
+OF_MODELS = [name if name == "by hand" else slowly(name) for name in MODELS]
 
 
 def assert_same(found, expected):
@@ -41,8 +40,9 @@ def assert_same(found, expected):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-9, equal_nan=True)
 
 
-@pytest.mark.parametrize("chains", [1, 3])
-@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize(
+    ("batch_size", "chains"), [(7, 3), slowly(None, 1), slowly(None, 3), slowly(7, 1)]
+)
 @pytest.mark.parametrize("name", OF_MODELS)
 def test_sweeps_are_those_of_the_model(name, batch_size, chains):
     run = start("trace", MODELS[name](), X, Y, batch_size=batch_size)

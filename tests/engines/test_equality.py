@@ -29,6 +29,7 @@ from support.engines import (
     run_on,
     start,
 )
+from support.slow import slowly
 
 ROWS, SWEEPS = 30, 600
 DTYPES = [torch.float64, torch.float32]
@@ -202,7 +203,7 @@ SLOW = {
     ),
 }
 ALL = CASES | SLOW
-NAMES = [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+NAMES = [*CASES, *(slowly(name) for name in SLOW)]
 
 
 def set_up(case, dtype, engine):
@@ -222,7 +223,7 @@ def set_up(case, dtype, engine):
     return start(engine, model, x, y, **case.kernel)
 
 
-@pytest.mark.parametrize("share", [0.25, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.25, slowly(1.0)])
 @pytest.mark.parametrize("name", NAMES)
 def test_double_precision_same_noise_same_decisions(name, share):
     """600 sweeps in one call, or a part, which differ by rounding alone: nothing adds up."""
@@ -239,7 +240,7 @@ def test_double_precision_same_noise_same_decisions(name, share):
             assert_decides_both_ways(accepted, most=0.97)
 
 
-@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("engine", [slowly("feedforward"), "fused"])
 @pytest.mark.parametrize("name", NAMES)
 def test_single_precision_judges_each_block_alike_from_the_same_state(name, engine):
     run = set_up(ALL[name], torch.float32, engine)
@@ -388,7 +389,7 @@ def test_feedforward_chain_of_many_decides_as_the_chain_alone(name):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("engine", ["fused", pytest.param("feedforward", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["fused", slowly("feedforward")])
 def test_log_density_does_not_drift_on_a_fixed_batch(engine, dtype):
     """10,000 sweeps in one call: the reported log density is a fresh evaluation's all along."""
     run = set_up(Case([2, 2, 1], {"likelihood": "bernoulli"}), dtype, engine)

@@ -27,6 +27,7 @@ from support.engines import (
     start,
     with_scales,
 )
+from support.slow import slowly
 
 on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)
 
@@ -86,8 +87,8 @@ def assert_every_block_is_judged_where_it_stands(engine, model, dtype, tolerance
     [
         (None, torch.float32),
         (7, torch.float64),
-        pytest.param(None, torch.float64, marks=pytest.mark.slow),
-        pytest.param(7, torch.float32, marks=pytest.mark.slow),
+        slowly(None, torch.float64),
+        slowly(7, torch.float32),
     ],
 )
 @pytest.mark.parametrize("net", NETS)

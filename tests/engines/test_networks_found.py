@@ -16,6 +16,7 @@ from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.counts import LogPoisson
 from support.data import even_normal
 from support.engines import assert_as_trace, make_inputs, start
+from support.slow import slowly
 
 X = even_normal(60, 3).double()
 NUMBERS = X[:, 0].sin() - 0.3 * X[:, 1]
@@ -206,8 +207,8 @@ def test_what_a_network_is(name):
     [
         ("fused", None),
         ("feedforward", 20),
-        pytest.param("fused", 20, marks=pytest.mark.slow),
-        pytest.param("feedforward", None, marks=pytest.mark.slow),
+        slowly("fused", 20),
+        slowly("feedforward", None),
     ],
 )
 @pytest.mark.parametrize("name", NETWORKS)

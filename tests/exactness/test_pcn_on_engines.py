@@ -18,6 +18,7 @@ from support.engines import (
     run_on,
     start,
 )
+from support.slow import slowly
 from support.statistics import assert_expectation
 
 on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)
@@ -82,7 +83,7 @@ def test_fast_engines_learn_as_the_trace_engine_does(engine):
 
 
 @on_every_engine
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [slowly(torch.float32), torch.float64])
 @pytest.mark.parametrize("case", CASES)
 def test_every_block_is_judged_as_by_the_model(engine, dtype, case):
     run = set_up(engine, case, dtype)

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
 from support.data import three_classes
+from support.slow import slowly
 
 # A fork in a process that has threads is what Python 3.12 warns of
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks")
@@ -115,7 +116,7 @@ def test_where_no_block_is_dead_arviz_names_none():
     assert "stuck_blocks" not in to_arviz(run("vectorized", FNBG(NET), *three_classes())).attrs
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [slowly("trace"), *ENGINES[1:]])
 def test_a_network_that_cannot_move_is_warned_of_on_every_engine(engine):
     kernel = FNBG(NET, engine=engine, proposal_scale=1e4, adapt=False)
     start = {

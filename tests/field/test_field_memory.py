@@ -13,6 +13,7 @@ from pyro.infer.mcmc.api import StreamingMCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from support.data import three_classes
+from support.slow import slowly
 
 DRIVERS = [MCMC, MultiChainMCMC]
 ENGINES = ["trace", "feedforward", "fused"]
@@ -39,9 +40,7 @@ def held_bytes():
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize(
-    "engine", ["fused", *(pytest.param(name, marks=pytest.mark.slow) for name in ENGINES[:2])]
-)
+@pytest.mark.parametrize("engine", ["fused", *(slowly(name) for name in ENGINES[:2])])
 def test_draws_that_nobody_asked_to_keep_are_not_kept(driver, engine):
     """Where only a small site is saved, memory does not grow with the draws of a large one."""
     net = BayesianMLP([4, 1000, 3], likelihood="categorical")

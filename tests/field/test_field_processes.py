@@ -13,6 +13,7 @@ from pyro.infer import MCMC
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from support.data import three_classes
 from support.errors import OpenError, SensorError
+from support.slow import slowly
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
@@ -40,9 +41,7 @@ def run(driver, kernel, *data, draws=20, warmup=10, mp_context="fork", **options
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize(
-    "engine", [pytest.param("trace", marks=pytest.mark.slow), "feedforward", "fused"]
-)
+@pytest.mark.parametrize("engine", [slowly("trace"), "feedforward", "fused"])
 def test_two_forked_chains_differ_and_repeat_with_the_seed(driver, engine):
     found = []
     for _ in range(2):

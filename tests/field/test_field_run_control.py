@@ -18,6 +18,7 @@ from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC, to_arviz
 from support.data import three_classes
 from support.drivers import by_chain, drive, same, stock
 from support.limits import LIMIT
+from support.slow import slowly
 
 DRIVERS = [stock, drive]
 METHODS = ["vectorized", "sequential", "processes"]
@@ -188,7 +189,7 @@ def test_one_kernel_run_again_in_workers_refuses_another_support(monkeypatch):
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [slowly("trace"), *ENGINES[1:]])
 def test_a_kernel_fits_one_data_set_after_the_other(driver, engine):
     kernel = FNBG(NET, engine=engine, batch_size=6)
     x, y = three_classes()

@@ -14,10 +14,11 @@ import torch
 from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP
+from support.slow import slowly
 
 NET = BayesianMLP([2, 3, 3], likelihood="categorical")
 
-FORK_OR_SLOW_SPAWN = ["fork", pytest.param("spawn", marks=pytest.mark.slow)]
+FORK_OR_SLOW_SPAWN = ["fork", slowly("spawn")]
 
 pytestmark = [
     # A fork in a process that has threads (Pyro's logger is one) is what Python 3.12 warns of
@@ -69,10 +70,10 @@ def same(a, b):
 
 
 @pytest.mark.filterwarnings("ignore:num_chains=:UserWarning")
-@pytest.mark.parametrize("options", [{}, {"batch_size": 7}], ids=["full", "batches"])
-def test_the_same_draws_in_turn_forked_and_spawned(data, options):
+@pytest.mark.parametrize("batch_size", [slowly(None), 7])
+def test_the_same_draws_in_turn_forked_and_spawned(data, batch_size):
     runs = {
-        method: run(FNBG(NET, **options), *data, method=method)
+        method: run(FNBG(NET, batch_size=batch_size), *data, method=method)
         for method in ("sequential", "fork", "spawn")
     }
     expected = runs["sequential"].get_samples(group_by_chain=True)
@@ -93,7 +94,7 @@ def stay(y):
 @pytest.mark.filterwarnings("ignore:num_chains=:UserWarning")
 @pytest.mark.parametrize(
     ("method", "num_chains"),
-    [("sequential", 3), ("fork", 3), pytest.param("spawn", 2, marks=pytest.mark.slow)],
+    [("sequential", 3), ("fork", 3), slowly("spawn", 2)],
 )  # a spawned chain takes two seconds
 def test_initial_params_reach_their_chain(method, num_chains):
     start = {"a": torch.arange(6.0).reshape(3, 2) * 10, "s": torch.tensor([1.0, 2.0, 3.0])}
@@ -145,7 +146,7 @@ def test_a_kernel_used_before_in_turn_has_the_new_runs_transforms(method):
 
 @pytest.mark.parametrize(
     ("method", "seeds"),
-    [("fork", (3, None, None)), pytest.param("spawn", (3, None), marks=pytest.mark.slow)],
+    [("fork", (3, None, None)), slowly("spawn", (3, None))],
 )
 def test_parallel_runs_of_one_kernel_without_a_new_seed_give_other_draws(data, method, seeds):
     kernel = FNBG(NET)
@@ -172,7 +173,7 @@ def test_chains_in_turn_without_a_new_seed_give_other_draws_and_with_it_the_same
     assert len({tuple(w.reshape(-1).tolist()) for w in weights}) == 4
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", FORK_OR_SLOW_SPAWN)
 def test_hooks_and_save_params_work_in_workers(data, method, tmp_path):
     hook = functools.partial(_note, tmp_path)
     mcmc = run(
@@ -207,7 +208,7 @@ def fails_late(y):
         raise OSError("bad block on disk")
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", FORK_OR_SLOW_SPAWN)
 def test_a_model_error_in_a_worker_reaches_the_user(method):
     with pytest.raises(OSError, match="bad block on disk"):
         run(FNBG(fails_late, engine="trace"), torch.ones(3), method=method, draws=500)
@@ -224,6 +225,7 @@ def run_script(text, timeout=100, **options):
     )
 
 
+@pytest.mark.slow  # in a process of its own
 def test_a_fork_after_the_parent_used_two_threads_ends(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -75,18 +75,15 @@ def assert_readers_see(path, expected):
         assert np.array_equal(found[name], kept)
 
 
-@pytest.mark.parametrize(
-    ("first_ones", "step"), [(3, 300), pytest.param(12, 7, marks=pytest.mark.slow)]
-)
-def test_a_run_goes_on_wherever_its_disk_was_full(first_ones, step, writes, expected, tmp_path):
+@pytest.mark.slow
+def test_a_run_goes_on_wherever_its_disk_was_full(writes, expected, tmp_path):
     """All writes of a run are places to break off, a sample of which is tried."""
     drive(FNBG(NET, batch_size=7), X, Y, store=tmp_path / "whole", **SIZES)
     is_there = [tmp_path / "whole" in path.parents for path in writes.paths]
     first, num_writes = is_there.index(True), writes.count
     # Those of the first commits, a few later ones, and the last of all
-    later = range(first + first_ones, num_writes - 1, step)
-    limits = [*range(first, first + first_ones), *later, num_writes - 1]
-    assert len(limits) > first_ones + 1
+    limits = [*range(first, first + 12), *range(first + 12, num_writes - 1, 7), num_writes - 1]
+    assert len(limits) > 13
     for limit in limits:
         path = tmp_path / f"run {limit}"
         writes.count, writes.limit = 0, limit

@@ -13,6 +13,7 @@ from pyro_fnbg.stores.archive import Archive
 from pyro_fnbg.stores.contents import Contents
 from pyro_fnbg.stores.reports import keep_noise
 from support.drivers import drive, stock
+from support.slow import slowly
 from support.stores import NET, SIZES, X, Y, go_on
 
 pytestmark = [
@@ -36,7 +37,7 @@ def assert_says_the_same(path, mcmc):
             assert np.array_equal(found[group][name], values, equal_nan=values.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("method", ["vectorized", "sequential", "processes"])
+@pytest.mark.parametrize("method", ["vectorized", "sequential", slowly("processes")])
 def test_chain_stats_and_data_are_those_of_the_run(method, tmp_path):
     kernel = FNBG(NET, batch_size=7, thin=2)
     mcmc = drive(kernel, X, Y, store=tmp_path / "run", chain_method=method, **SIZES)

@@ -25,6 +25,7 @@ from pyro_fnbg.stores import writer
 from pyro_fnbg.stores.archive import Archive
 from support.drivers import by_chain, drive, same
 from support.engines import WITH_COMPILED
+from support.slow import slowly
 from support.stores import (
     NET,
     SIZES,
@@ -49,10 +50,6 @@ HIERARCHY = BayesianMLP(
 
 # A fork in a process that has threads is what Python 3.12 warns of
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks")
-
-
-def slowly(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def stop_and_go_on(engine, sweeps, path):
@@ -84,7 +81,7 @@ def test_a_run_goes_on_from_its_start_and_from_the_end_of_its_warmup(sweeps, tmp
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("method", ["sequential", "processes"])
+@pytest.mark.parametrize("method", ["sequential", slowly("processes")])
 def test_chains_that_are_not_equally_far_are_kept_and_go_on(method, tmp_path):
     """Also on an engine that those go through together that are equally far."""
     options = {"chain_method": method, "hook_fn": stop_after(70 if method == "sequential" else 30)}
@@ -151,7 +148,7 @@ def test_an_error_of_a_hook_costs_no_draw(engine, method, tmp_path):
     ("before", "method"),
     [
         ("vectorized", "processes"),
-        ("processes", "sequential"),
+        slowly("processes", "sequential"),
         slowly("vectorized", "sequential"),
         slowly("processes", "vectorized"),
         slowly("processes", "processes"),
@@ -171,6 +168,7 @@ def test_others_may_go_on_with_it(before, method, tmp_path):
         assert np.array_equal(report.statistics[name], values)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_a_run_can_be_stopped_again_and_again(tmp_path):
     expected = drive(FNBG(NET, batch_size=7), X, Y, **SIZES)
@@ -182,7 +180,7 @@ def test_a_run_can_be_stopped_again_and_again(tmp_path):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("draws", [35, 38])
+@pytest.mark.parametrize("draws", [35, slowly(38)])
 def test_a_finished_run_is_extended(draws, tmp_path):
     """Where its last chunk is full, and where it is not."""
     expected = drive(FNBG(NET, batch_size=7, thin=2), X, Y, **SIZES | {"draws": draws + 9})

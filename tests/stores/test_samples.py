@@ -26,6 +26,7 @@ from pyro_fnbg.results import estimates
 from pyro_fnbg.stores import samples as stored
 from pyro_fnbg.stores.archive import Archive
 from support.drivers import by_chain, drive, same
+from support.slow import slowly
 from support.stores import NET, SIZES, X, Y, stopped
 
 
@@ -153,7 +154,7 @@ def runs(tmp_path, small_chunks):
     )
 
 
-@pytest.mark.parametrize("bytes_a_pass", [1, 2000, 10**9])
+@pytest.mark.parametrize("bytes_a_pass", [slowly(1), 2000, slowly(10**9)])
 def test_diagnostics_and_summary_are_those_of_draws_in_memory(
     runs, bytes_a_pass, monkeypatch, capsys
 ):

@@ -31,6 +31,7 @@ from pyro_fnbg.engines.choice import OF_CAPTURED
 from pyro_fnbg.engines.network import read_network
 from pyro_fnbg.engines.trace import TraceEngine
 from pyro_fnbg.graphs.capture import capture
+from support.slow import slowly
 
 Piece = TypeVar("Piece", SweepInputs, Record)
 
@@ -42,7 +43,7 @@ FAST = ("feedforward", "fused")
 WITH_COMPILED = (*ENGINES, pytest.param("compiled", marks=[pytest.mark.slow, needs_compiler]))
 # The same for long chains, which take half a minute where Python runs something for every block
 ENGINES_OF_LONG_CHAINS = (
-    *(pytest.param(engine, marks=pytest.mark.slow) for engine in ENGINES[:3]), ENGINES[3],
+    *(slowly(engine) for engine in ENGINES[:3]), ENGINES[3],
 )  # fmt: skip
 # How far a fast engine's log ratios and log densities may lie from the model's own, from the same
 # state. In double precision rounding is about 1e-12 for the sums of these tests; in single

@@ -945,7 +945,7 @@ _IN_CAPTURED = [
         "engines.captured.engine",
         "if state is not None and rows is None:",
         "if state is not None:",
-        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[by hand-7-apart]",
+        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[by hand-7-False]",
     ),
     _in_captured(
         "wrong-rows",
@@ -959,7 +959,7 @@ _IN_CAPTURED = [
         "graphs.capture",
         "if any(map(_writes, graph.graph.nodes)):",
         "if False:",
-        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[recurrent-None-apart]",
+        "tests/engines/test_captured.py::test_sweeps_are_those_of_trace[recurrent-None-False]",
     ),
     _in_captured(
         "likelihood-factor-dropped",
