@@ -26,6 +26,10 @@ DATA ?=
 # What make bench-uci compares with; one pins old packages, and neither is imported here
 VENV_PEERS := .venv-peers
 PEERS := sklearn-contrib-bde==1.0.2 numpyro==0.22.0
+# What repeats the paper's experiments, in their order there; scripts share chains
+PAPER := blocks exact_and_approximate depth_and_acceptance depth_and_predictions traces \
+	batch_size_and_likelihood batch_size_and_predictions chain_length_and_predictions augmentation \
+	uncertainty cost_of_minibatches
 # Further arguments: make bench-uci DATA=FOLDER UCI="--sets airfoil --seeds 0"
 UCI ?=
 
@@ -38,7 +42,7 @@ check test test-all test-exactness test-arviz1 frozen: export PYTHONDONTWRITEBYT
 
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-all test-exactness test-arviz1 frozen bench bench-full \
-	bench-uci demo docs clean
+	bench-uci demo paper docs clean
 
 help:
 	@echo "make install      build .venv with the package and its developer tools"
@@ -55,6 +59,8 @@ help:
 	@echo "make bench-uci    score chains beside other methods on the sets in DATA=FOLDER; takes hours, and"
 	@echo "                  goes on where it was; the tables go to docs/uci.md"
 	@echo "make demo         run examples/demo.py; its output goes to demo-output/"
+	@echo "make paper        quick runs of all the paper's experiments, in examples/paper/; tables and pictures"
+	@echo "                  go to paper-output/quick/; DATA=FOLDER takes rows of real data"
 	@echo "make docs         build the documentation into docs/_build/html; warnings are errors"
 	@echo "make clean        remove .venv, caches and output"
 	@echo "Another interpreter: make PYTHON=python3.12 install"
@@ -136,6 +142,12 @@ $(VENV_PEERS)/.installed:
 demo: $(STAMP)
 	$(PY) examples/demo.py
 
+paper: $(STAMP)
+	@for script in $(PAPER); do \
+		echo; echo "== examples/paper/$$script.py --quick"; \
+		$(PY) examples/paper/$$script.py --quick $(if $(DATA),--data "$(DATA)") || exit 1; \
+	done
+
 # -E reads every page anew: a warning about a page that has not changed since would not come again
 docs: $(STAMP)
 	$(PY) -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
@@ -143,6 +155,6 @@ docs: $(STAMP)
 
 clean:
 	rm -rf $(VENV) $(VENV_ARVIZ1) $(VENV_BENCH) $(VENV_PEERS)
-	rm -rf demo-output bench-output build dist docs/_build *.egg-info
+	rm -rf demo-output bench-output paper-output build dist docs/_build *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find pyro_fnbg tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

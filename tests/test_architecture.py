@@ -28,6 +28,7 @@ ROOMS = (
     "stores",
     "drivers",
     "estimators",
+    "testing",
     "command_line",
     "__main__",
 )

@@ -10,7 +10,7 @@ import pytest
 from pyro.infer import MCMC
 
 import pyro_fnbg
-from pyro_fnbg import FNBG, BayesianMLP, noisy_xor, plots
+from pyro_fnbg import FNBG, BayesianMLP, noisy_xor, plots, testing
 from support.slow import slowly
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -68,6 +68,7 @@ def test_every_public_name_is_in_the_reference():
     listed = set(re.findall(r"^\.\. \w[\w:]*:: pyro_fnbg\.(\S+)$", API, flags=re.MULTILINE))
     assert set(pyro_fnbg.__all__) <= listed
     assert {f"plots.{name}" for name in plots.__all__} <= listed
+    assert {f"testing.{name}" for name in testing.__all__} <= listed
 
 
 def test_every_entry_of_the_diagnostics_is_explained():

@@ -16,7 +16,8 @@ from benchmarks.models.speed import Length, blocks_of_network
 from benchmarks.report import read_records
 from pyro_fnbg import FNBG
 from pyro_fnbg.chains.setup import Run
-from support.engines import assert_as_trace, make_inputs
+from pyro_fnbg.testing import make_inputs
+from support.engines import assert_as_trace
 from support.images import write_images
 
 ROWS = 30

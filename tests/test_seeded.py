@@ -13,15 +13,13 @@ import torch
 
 from pyro_fnbg import BayesianMLP, Block, Partition
 from pyro_fnbg.networks.priors import ScalePrior
+from pyro_fnbg.testing import make_inputs, run_on, start
 from support.engines import (
     assert_as_trace,
     assert_decides_both_ways,
     assert_identical,
     go_on,
-    make_inputs,
     past_the_check,
-    run_on,
-    start,
 )
 from support.slow import slowly
 

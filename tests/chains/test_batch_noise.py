@@ -12,7 +12,8 @@ from pyro_fnbg import BayesianMLP, Block, Partition
 from pyro_fnbg.chains.batch_noise import measure_batch_noise
 from pyro_fnbg.core.noise import Stream, sweep_noise
 from pyro_fnbg.engines.base import Engine, Record
-from support.engines import ENGINES, start
+from pyro_fnbg.testing import start
+from support.engines import ENGINES
 
 ROWS = 30
 

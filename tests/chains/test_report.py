@@ -14,7 +14,7 @@ from pyro_fnbg.chains.report import ChainReport, Diagnostics, report, warn_of_bl
 from pyro_fnbg.chains.statistics import DrawStatistics
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.noise import ChainKey
-from support.engines import start
+from pyro_fnbg.testing import start
 
 NET = BayesianMLP([2, 2, 2], likelihood="categorical")
 ROWS, WARMUP, DRAWS, THIN = 24, 5, 6, 2

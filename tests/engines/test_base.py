@@ -15,6 +15,7 @@ from pyro_fnbg.core.moves.walk import ScaleState, Walk
 from pyro_fnbg.core.noise import ChainKey, sweep_noise
 from pyro_fnbg.engines.base import Record, advance, next_inputs
 from pyro_fnbg.engines.trace import TraceEngine
+from pyro_fnbg.testing import start
 from support.engines import (
     ENGINES,
     FAST,
@@ -23,7 +24,6 @@ from support.engines import (
     assert_same,
     part,
     past_the_check,
-    start,
 )
 
 ROWS, WARMUP = 24, 12

@@ -13,6 +13,7 @@ from pyro_fnbg.engines.captured import engine as module
 from pyro_fnbg.engines.captured.parts import Parts
 from pyro_fnbg.engines.choice import OF_CAPTURED
 from pyro_fnbg.graphs.capture import NotCaptured, capture
+from pyro_fnbg.testing import assert_as_model, make_inputs, run_on, start
 from support.captured_models import (
     IMPOSSIBLE,
     MODELS,
@@ -24,7 +25,7 @@ from support.captured_models import (
     inputs_some_impossible,
     normal,
 )
-from support.engines import assert_as_model, make_inputs, past_the_check, run_on, start
+from support.engines import past_the_check
 from support.slow import slowly
 
 TENSOR_TO_NUMPY = torch.Tensor.numpy

@@ -13,7 +13,7 @@ from pyro_fnbg.engines.captured.engine import CapturedEngine
 from pyro_fnbg.engines.choice import FAST, OF_CAPTURED
 from pyro_fnbg.engines.comparison import blocks_by_layer
 from pyro_fnbg.engines.network import read_network
-from support.engines import start
+from pyro_fnbg.testing import start
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from pyro_fnbg import FNBG, MultiChainMCMC
 from pyro_fnbg.engines import choice
 from pyro_fnbg.engines.captured import compiled as module
+from pyro_fnbg.testing import make_inputs, run_on, start
 from support.captured_models import (
     IMPOSSIBLE,
     MODELS,
@@ -24,7 +25,7 @@ from support.captured_models import (
     inputs_some_impossible,
     lattice,
 )
-from support.engines import make_inputs, needs_compiler, past_the_check, run_on, start
+from support.engines import needs_compiler, past_the_check
 from support.slow import slowly
 
 pytestmark = needs_compiler

@@ -14,20 +14,17 @@ import torch
 
 from pyro_fnbg import BayesianMLP, Block, Feedforward, Partition
 from pyro_fnbg.networks.priors import ScalePrior
+from pyro_fnbg.testing import assert_as_model, make_inputs, run_on, start
+from pyro_fnbg.testing.judging import TOLERANCES
 from support.engines import (
     FAST,
-    TOLERANCES,
-    assert_as_model,
     assert_as_trace,
     assert_decides_both_ways,
     assert_identical,
     assert_same,
     go_on,
-    make_inputs,
     part,
     past_the_check,
-    run_on,
-    start,
 )
 from support.slow import slowly
 

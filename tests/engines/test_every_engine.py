@@ -11,22 +11,18 @@ import torch
 from pyro_fnbg import BayesianMLP, Block, Partition
 from pyro_fnbg.chains.setup import Run
 from pyro_fnbg.core.moves.joint import at
-from support.engines import (
-    FAST,
-    TOLERANCES,
-    WITH_COMPILED,
+from pyro_fnbg.testing import (
     assert_as_model,
-    assert_identical,
-    go_on,
     make_inputs,
     one_sweep,
-    part,
     replay,
     run_on,
     run_sweeps,
     start,
     with_scales,
 )
+from pyro_fnbg.testing.judging import TOLERANCES
+from support.engines import FAST, WITH_COMPILED, assert_identical, go_on, part
 from support.slow import slowly
 
 on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)

@@ -15,7 +15,8 @@ from pyro_fnbg.engines.base import SweepInputs
 from pyro_fnbg.engines.network import read_network
 from pyro_fnbg.engines.places import first_layer_groups, group_products, locate
 from pyro_fnbg.networks.statement import Feedforward
-from support.engines import assert_decides_both_ways, make_inputs, past_the_check, run_on, start
+from pyro_fnbg.testing import make_inputs, run_on, start
+from support.engines import assert_decides_both_ways, past_the_check
 
 ROWS = 30
 

@@ -43,14 +43,8 @@ from pyro_fnbg.networks.likelihoods import (
     scales_of,
 )
 from pyro_fnbg.networks.statement import ACTIVATIONS
-from support.engines import (
-    assert_as_trace,
-    assert_decides_both_ways,
-    assert_identical,
-    make_inputs,
-    run_on,
-    start,
-)
+from pyro_fnbg.testing import make_inputs, run_on, start
+from support.engines import assert_as_trace, assert_decides_both_ways, assert_identical
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = [np.float32, np.float64]

@@ -19,14 +19,12 @@ from pyro_fnbg.core.tasks import torch_threads
 from pyro_fnbg.engines import base
 from pyro_fnbg.engines.fused import allocation, engine, sharing
 from pyro_fnbg.networks.priors import ScalePrior
+from pyro_fnbg.testing import make_inputs, run_on, start
 from support.engines import (
     assert_as_trace,
     assert_decides_both_ways,
     assert_identical,
-    make_inputs,
     past_the_check,
-    run_on,
-    start,
 )
 
 ROWS, BATCH, SWEEPS = 300, 200, 5

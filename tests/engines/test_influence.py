@@ -8,7 +8,7 @@ import torch
 from pyro_fnbg import FNBG, BayesianMLP
 from pyro_fnbg.engines.influence import unused_sites
 from pyro_fnbg.engines.structure import Structure
-from support.engines import start
+from pyro_fnbg.testing import start
 
 X = torch.linspace(-1, 1, 12).reshape(6, 2)
 Y = (X.sum(1) > 0).float()

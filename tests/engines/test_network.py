@@ -15,7 +15,8 @@ from pyro_fnbg.engines.prior_terms import PriorTerms
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import Likelihood
-from support.engines import FAST, assert_as_trace, assert_decides_both_ways, make_inputs, start
+from pyro_fnbg.testing import make_inputs, start
+from support.engines import FAST, assert_as_trace, assert_decides_both_ways
 
 ROWS = 12
 Y = torch.arange(ROWS) % 2

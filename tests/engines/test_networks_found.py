@@ -14,8 +14,9 @@ from pyro_fnbg.engines.network import NotFeedforward
 from pyro_fnbg.graphs.capture import capture
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.counts import LogPoisson
+from pyro_fnbg.testing import make_inputs, start
 from support.data import even_normal
-from support.engines import assert_as_trace, make_inputs, start
+from support.engines import assert_as_trace
 from support.slow import slowly
 
 X = even_normal(60, 3).double()

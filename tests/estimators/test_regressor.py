@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from pyro_fnbg.estimators import BNNClassifier, BNNRegressor, base
 from pyro_fnbg.estimators.files import read_archive, write_archive
 from pyro_fnbg.networks.mlp import BayesianMLP
+from pyro_fnbg.testing import assert_expectation
 from support.estimators import SHORT, rows, sides, slope
-from support.statistics import assert_expectation
 
 X = rows()
 Y = slope(X)

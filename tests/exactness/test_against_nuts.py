@@ -7,7 +7,7 @@ import torch
 from pyro.infer import MCMC, NUTS
 
 from pyro_fnbg import FNBG, BayesianMLP
-from support.statistics import assert_same_expectation
+from pyro_fnbg.testing import assert_same_expectation
 
 NET = BayesianMLP([1, 2, 1], 1.0, activation="tanh", likelihood="normal", observation_scale=1.0)
 X = torch.linspace(-2, 2, 20, dtype=torch.float64).unsqueeze(-1)

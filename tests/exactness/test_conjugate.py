@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pyro_fnbg import FNBG, BayesianMLP
 from pyro_fnbg.core.noise import ChainKey
-from support.engines import ENGINES_OF_LONG_CHAINS, run_chain, start
-from support.statistics import assert_expectation
+from pyro_fnbg.testing import assert_expectation, run_chain, start
+from support.engines import ENGINES_OF_LONG_CHAINS
 
 PRIOR_SD, NOISE_SD = 1.5, 0.7
 ROWS = torch.tensor([0, 3, 4, 7, 10])

@@ -9,14 +9,24 @@ import pytest
 import torch
 
 from pyro_fnbg import BayesianMLP, Block, Partition
-from support.engines import WITH_COMPILED, one_sweep, start
+from pyro_fnbg.testing import (
+    Lattice,
+    assert_invariant,
+    assert_reversible,
+    block_matrix,
+    one_sweep,
+    start,
+    sweep_matrix,
+    sweep_of,
+)
+from support.engines import WITH_COMPILED
 
-VALUES = (torch.tensor([-1.0, 0.5, 2.0]), torch.tensor([-0.5, 1.5]))
-GRID = torch.tensor(list(itertools.product(*(v.tolist() for v in VALUES)))).double()
+LATTICE = Lattice([[-1.0, 0.5, 2.0], [-0.5, 1.5]])
+GRID = LATTICE.points
 X = torch.tensor([[-1.0], [0.3], [2.0]], dtype=torch.float64)
 Y = torch.tensor([1, 0, 1])
 PARTITION = Partition((Block("weight", (0,)), Block("bias", (1,))), 2)
-ALWAYS, NEVER = -math.inf, math.inf
+ALWAYS = -math.inf
 
 on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)
 
@@ -39,85 +49,18 @@ def log_target(rows, factor):
     return prior + factor * likelihood
 
 
-def find(position):
-    """Number of a position on the grid."""
-    (at,) = ((GRID - position).abs() < 1e-9).all(1).nonzero()[0].tolist()
-    return at
-
-
-def moves(state, block):
-    """The other grid points in one block's direction, proposed with equal probability."""
-    return [v - GRID[state, block] for v in VALUES[block].double() if v != GRID[state, block]]
-
-
-def block_matrix(run, block, rows):
-    """Transition matrix of one block; the other block stands still.
-
-    The acceptance probability is that of the ratio which the engine reports, and the engine's own
-    decisions on either side of the threshold are checked against it.
-    """
-    matrix = torch.zeros(len(GRID), len(GRID), dtype=torch.float64)
-    for state in range(len(GRID)):
-        options = moves(state, block)
-        for move in options:
-            increments = torch.zeros(2, dtype=torch.float64)
-            increments[block] = move
-            ratio = one_sweep(run, GRID[state], increments, [NEVER] * 2, rows).log_ratios[0, block]
-            for log_u, expected in ((ratio - 1e-9, True), (ratio + 1e-9, False)):
-                results = one_sweep(run, GRID[state], increments, [log_u] * 2, rows)
-                assert bool(results.accepted[0, block]) is expected
-                moved = GRID[state] + (increments if expected else 0.0)
-                assert torch.equal(results.positions[0], moved)
-            share = ratio.exp().clamp(max=1.0) / len(options)
-            matrix[state, find(GRID[state] + increments)] += share
-        matrix[state, state] += 1 - matrix[state].sum()
-    return matrix
-
-
-def sweep_matrix(run, rows):
-    """Transition matrix of a whole sweep: every move of both blocks, and every pair of decisions.
-
-    The second block is judged where the first block's decision left the chain.
-    """
-    matrix = torch.zeros(len(GRID), len(GRID), dtype=torch.float64)
-    for state in range(len(GRID)):
-        first, second = moves(state, 0), moves(state, 1)
-        for pair in itertools.product(first, second):
-            for accept_first in (True, False):
-                log_u = [ALWAYS if accept_first else NEVER, ALWAYS]
-                results = one_sweep(run, GRID[state], torch.stack(pair), log_u, rows)
-                probs = results.log_ratios[0].exp().clamp(max=1.0)
-                weight = probs[0] if accept_first else 1 - probs[0]
-                weight = weight / len(first) / len(second)
-                moved = GRID[state] + torch.stack([pair[0] * accept_first, pair[1]])
-                assert torch.equal(results.positions[0], moved)
-                stayed = GRID[state] + torch.stack([pair[0] * accept_first, pair[1] * 0])
-                matrix[state, find(moved)] += weight * probs[1]
-                matrix[state, find(stayed)] += weight * (1 - probs[1])
-    return matrix
-
-
-def assert_invariant(matrix, log_density):
-    pi = (log_density - log_density.max()).exp()
-    pi = pi / pi.sum()
-    assert torch.allclose(matrix.sum(1), torch.ones(len(pi), dtype=torch.float64), atol=1e-12)
-    assert (matrix >= -1e-15).all()
-    assert torch.allclose(pi @ matrix, pi, rtol=0, atol=1e-12)
-
-
 @on_every_engine
 def test_each_block_is_reversible_and_the_sweep_leaves_the_posterior_invariant(engine):
     run = network(engine)
     log_pi = log_target(torch.arange(3), factor=1.0)
-    pi = log_pi.softmax(0)
-    matrices = [block_matrix(run, block, None) for block in (0, 1)]
+    sweep = sweep_of(run)
+    matrices = [block_matrix(sweep, LATTICE, PARTITION, block) for block in (0, 1)]
     for matrix in matrices:
         assert_invariant(matrix, log_pi)
-        flow = pi.unsqueeze(1) * matrix
-        assert torch.allclose(flow, flow.T, rtol=0, atol=1e-12)
-    sweep = sweep_matrix(run, None)
-    assert_invariant(sweep, log_pi)
-    assert torch.allclose(sweep, matrices[0] @ matrices[1], rtol=0, atol=1e-12)
+        assert_reversible(matrix, log_pi)
+    whole = sweep_matrix(sweep, LATTICE, PARTITION)
+    assert_invariant(whole, log_pi)
+    assert torch.allclose(whole, matrices[0] @ matrices[1], rtol=0, atol=1e-12)
 
 
 @on_every_engine
@@ -127,7 +70,10 @@ def test_each_batch_leaves_prior_times_its_likelihood_invariant(engine, size, sc
     run = network(engine, batch_size=size, likelihood_scale=scale)
     factor = 1.0 if scale == "batch" else 3 / size
     batches = [torch.tensor(rows) for rows in itertools.combinations(range(3), size)]
-    matrices = {tuple(rows.tolist()): sweep_matrix(run, rows) for rows in batches}
+    matrices = {
+        tuple(rows.tolist()): sweep_matrix(sweep_of(run, rows), LATTICE, PARTITION)
+        for rows in batches
+    }
     for rows in batches:
         assert_invariant(matrices[tuple(rows.tolist())], log_target(rows, factor))
     # A fresh-batch sweep is the average over the batches that the chain really gets

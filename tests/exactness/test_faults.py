@@ -29,12 +29,12 @@ from support.faults import (
 @pytest.mark.slow  # each takes a process of its own
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_noticed(fault):
-    assert_killed(fault, run_fault(fault))
+    assert_killed(fault, run_fault(fault, ROOT))
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_old_text_occurs_once(fault):
-    assert fault.apply(fault.source()) != fault.source()
+    assert fault.apply(fault.source(ROOT)) != fault.source(ROOT)
 
 
 def test_names_are_unique():
@@ -60,7 +60,7 @@ def test_without_a_fault_the_named_tests_pass(is_compiled):
     # Otherwise a test that fails for another reason in a process of its own would count as a kill.
     alike = [fault for fault in FAULTS if (fault.module in COMPILED) == is_compiled]
     named = sorted({fault.killed_by for fault in alike})
-    assert_passes(alike[0], run_fault(alike[0].without_effect(), tests=named))
+    assert_passes(alike[0], run_fault(alike[0].without_effect(), ROOT, tests=named))
 
 
 # --- The harness, on a small package -----------------------------------------------------------
@@ -197,11 +197,10 @@ def test_failure_without_the_faulty_module_is_no_kill(toy):
 
 
 @pytest.mark.slow  # in a process of its own
-def test_fault_that_hangs_is_no_kill(toy, monkeypatch):
-    monkeypatch.setattr(faults, "TIMEOUT", 3.0)
+def test_fault_that_hangs_is_no_kill(toy):
     fault = dataclasses.replace(KILLED, new="while True: pass")
     with pytest.raises(AssertionError, match="ran past 3 s"):
-        assert_killed(fault, run_fault(fault, toy))
+        assert_killed(fault, run_fault(fault, toy, timeout=3.0))
 
 
 @pytest.mark.slow  # in a process of its own
@@ -230,8 +229,15 @@ def test_own_conftest_puts_faults_in_place(toy):
     assert_killed(KILLED, run_fault(KILLED, toy))
 
 
+@pytest.mark.slow  # imports the package in a process of its own
+def test_faults_go_into_modules_of_others_by_the_public_name(toy):
+    conftest = CONFTEST.replace("support", "pyro_fnbg.testing")
+    (toy / "tests" / "conftest.py").write_text(conftest)
+    assert_killed(KILLED, run_fault(KILLED, toy))
+
+
 def test_unknown_name_is_refused(monkeypatch):
-    monkeypatch.setenv(faults.FAULT_VARIABLE, "no_such_fault")
+    monkeypatch.setenv(faults.harness.FAULT_VARIABLE, "no_such_fault")
     with pytest.raises(LookupError, match="'no_such_fault' is no fault; allowed:"):
         faults.install_requested()
 
@@ -239,7 +245,7 @@ def test_unknown_name_is_refused(monkeypatch):
 def test_fault_in_an_imported_module_is_refused(monkeypatch):
     fault = dataclasses.replace(KILLED, module="support.faults")
     monkeypatch.setattr(faults, "FAULTS", [fault])
-    monkeypatch.setenv(faults.FAULT_VARIABLE, fault.name)
+    monkeypatch.setenv(faults.harness.FAULT_VARIABLE, fault.name)
     path = list(sys.meta_path)
     with pytest.raises(RuntimeError, match=r"support\.faults is already imported"):
         faults.install_requested()
@@ -247,9 +253,9 @@ def test_fault_in_an_imported_module_is_refused(monkeypatch):
 
 
 def test_no_fault_is_in_place_now():
-    wanted = os.environ.get(faults.FAULT_VARIABLE)
+    wanted = os.environ.get(faults.harness.FAULT_VARIABLE)
     assert not wanted, f"this run has the fault {wanted}"
-    assert not any(isinstance(finder, faults._FaultyFinder) for finder in sys.meta_path)
+    assert not any(isinstance(finder, faults.harness._FaultyFinder) for finder in sys.meta_path)
 
 
 @pytest.mark.parametrize("text", ["return 3", "x"])

@@ -10,12 +10,12 @@ import torch
 
 from pyro_fnbg import BayesianMLP
 from pyro_fnbg.core.noise import ChainKey, sweep_noise
-from support.engines import ENGINES_OF_LONG_CHAINS, put_labels, run_sweeps, start
-from support.statistics import assert_expectation, assert_same_expectation
+from pyro_fnbg.testing import assert_expectation, assert_joint_distribution, run_sweeps, start
+from support.engines import ENGINES_OF_LONG_CHAINS, put_labels
 
 X = torch.tensor([[-2.0], [-0.7], [0.1], [0.9], [2.2]], dtype=torch.float64)
 NET = BayesianMLP([1, 1, 1], prior_scale=1.0, likelihood="bernoulli")
-SWEEPS, CHUNKS = 18_000, 4
+SWEEPS = 18_000
 
 
 def logits(theta):
@@ -41,29 +41,28 @@ def statistics(theta, y):
     return found
 
 
+def sample_prior(draws, rng):
+    return torch.randn(draws, 4, generator=rng, dtype=torch.float64)
+
+
+def simulate(theta, rng):
+    return torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng)
+
+
 @pytest.mark.slow  # long chains
 @pytest.mark.parametrize("engine", ENGINES_OF_LONG_CHAINS)
 def test_joint_distribution(engine):
+    scales = torch.full((2,), 1.6, dtype=torch.float64)
     with pyro.validation_enabled(False):
         run = start(engine, NET, X, torch.zeros(5))
-        rng = torch.Generator().manual_seed(8)
-        theta = torch.randn(4, generator=rng, dtype=torch.float64)
-        scales = torch.full((2,), 1.6, dtype=torch.float64)
-        thetas, data = [], []
-        for sweep in range(SWEEPS):
-            put_labels(run, torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))
-            noise = sweep_noise(ChainKey(9, 0), sweep, 4, 2)
+
+        def sweep(theta, labels, number):
+            put_labels(run, labels)
+            noise = sweep_noise(ChainKey(9, 0), number, 4, 2)
             record = run_sweeps(run, theta, [None], noise.z[None], noise.log_u[None], scales)
-            theta = record.positions[0]
-            thetas.append(theta)
-            data.append(torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))
-    chains = SWEEPS // CHUNKS
-    joint = statistics(torch.stack(thetas), torch.stack(data))
-    joint = {name: values.reshape(CHUNKS, chains) for name, values in joint.items()}
-    theta = torch.randn(CHUNKS, 50_000, 4, generator=rng, dtype=torch.float64)
-    simulated = statistics(theta, torch.bernoulli(torch.sigmoid(logits(theta)), generator=rng))
-    for name, values in joint.items():
-        assert_same_expectation(values, simulated[name], min_ess=400)
+            return record.positions[0]
+
+        draws = assert_joint_distribution(sweep, sample_prior, simulate, statistics, SWEEPS, seed=8)
     for i in range(4):
-        assert_expectation(joint[f"theta{i}"], 0.0, min_ess=400)
-        assert_expectation(joint[f"theta{i} squared"], 1.0, min_ess=400)
+        assert_expectation(draws.parameters[..., i], 0.0, min_ess=400)
+        assert_expectation(draws.parameters[..., i] ** 2, 1.0, min_ess=400)

@@ -16,8 +16,8 @@ from scipy import stats
 from pyro_fnbg import Feedforward
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.networks.counts import LogPoisson
-from support.engines import ENGINES_OF_LONG_CHAINS, run_chain, start
-from support.statistics import assert_expectation
+from pyro_fnbg.testing import assert_expectation, run_chain, start
+from support.engines import ENGINES_OF_LONG_CHAINS
 
 X = np.array([-1.5, -0.8, -0.2, 0.3, 0.9, 1.6])
 PRIOR_SD, DEGREES = 1.2, 3.0

@@ -8,7 +8,7 @@ from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG
 from pyro_fnbg.core.tuning import target_accept_probs
-from support.statistics import assert_expectation
+from pyro_fnbg.testing import assert_expectation
 
 # The prior, from which the scales start, is 2 to 1,000 times as wide as the posterior
 SIZES = {"a": 1, "b": 3, "c": 11, "d": 1, "e": 3, "f": 11}

@@ -7,19 +7,16 @@ import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, Block, MultiChainMCMC, Partition
 from pyro_fnbg.core.noise import ChainKey
-from support.engines import (
-    ENGINES_OF_LONG_CHAINS,
-    WITH_COMPILED,
+from pyro_fnbg.testing import (
     assert_as_model,
-    assert_as_trace,
+    assert_expectation,
     make_inputs,
-    past_the_check,
     run_chain,
     run_on,
     start,
 )
+from support.engines import ENGINES_OF_LONG_CHAINS, WITH_COMPILED, assert_as_trace, past_the_check
 from support.slow import slowly
-from support.statistics import assert_expectation
 
 on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)
 

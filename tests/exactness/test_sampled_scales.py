@@ -12,8 +12,8 @@ from scipy.special import digamma
 from pyro_fnbg import BayesianMLP, Block, Partition
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.networks.priors import ScalePrior
-from support.engines import ENGINES_OF_LONG_CHAINS, run_chain, start
-from support.statistics import assert_expectation
+from pyro_fnbg.testing import assert_expectation, run_chain, start
+from support.engines import ENGINES_OF_LONG_CHAINS
 
 CHAINS = 4
 on_every_engine = pytest.mark.parametrize("engine", ENGINES_OF_LONG_CHAINS)

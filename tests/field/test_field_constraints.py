@@ -11,8 +11,8 @@ from pyro import poutine
 from torch import nn
 
 from pyro_fnbg import FNBG
+from pyro_fnbg.testing import assert_expectation
 from support.drivers import by_chain, drive, each_driver
-from support.statistics import assert_expectation
 
 Y = torch.tensor([2.0, 3.0, 5.0])
 

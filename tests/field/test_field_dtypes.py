@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP
+from pyro_fnbg.testing import assert_expectation
 from support.data import normal
 from support.drivers import drive, each_driver, stock
 from support.engines import ENGINES
-from support.statistics import assert_expectation
 
 
 def regression(dtype, device="cpu"):

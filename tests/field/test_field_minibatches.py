@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
+from pyro_fnbg.testing import assert_expectation
 from support.drivers import DRIVERS, WAYS
-from support.statistics import assert_expectation
 
 N, B = 41, 6
 OFFSETS = torch.linspace(-2.0, 2.0, N)

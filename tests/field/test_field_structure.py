@@ -9,9 +9,9 @@ import torch
 from pyro import poutine
 
 from pyro_fnbg import FNBG, BayesianMLP
+from pyro_fnbg.testing import assert_expectation
 from support.data import normal
 from support.drivers import by_chain, drive, each_driver, stock
-from support.statistics import assert_expectation
 
 
 def responses():

@@ -11,8 +11,8 @@ from pyro.infer import MCMC
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward, MultiChainMCMC
 from pyro_fnbg.fitting.warm_start import warm_start
+from pyro_fnbg.testing import assert_same_expectation
 from support.data import even_normal, normal
-from support.statistics import assert_same_expectation
 
 X = even_normal(60, 2)
 SLOPES = torch.tensor([1.0, -2.0])

@@ -11,8 +11,9 @@ import torch
 from pyro_fnbg import FNBG, Feedforward
 from pyro_fnbg.core.priors import Family
 from pyro_fnbg.model.priors import parameter_priors, sample_sites, stated_scales
+from pyro_fnbg.testing import make_inputs, start
 from support.data import even_normal
-from support.engines import FAST, assert_as_trace, assert_decides_both_ways, make_inputs, start
+from support.engines import FAST, assert_as_trace, assert_decides_both_ways
 
 X = even_normal(12, 3).double()
 Y = torch.arange(12) % 2

@@ -5,8 +5,8 @@ import pyro.distributions as dist
 import torch
 from pyro.nn import PyroModule, PyroSample
 
+from pyro_fnbg.testing import make_inputs
 from support.data import even_normal
-from support.engines import make_inputs
 
 __all__ = [
     "IMPOSSIBLE",

@@ -1,35 +1,18 @@
-"""Seeded faults: small mistakes put into the package, each with a test that must then fail.
+"""The package's seeded faults: small mistakes, each with a test that must then fail.
 
-A `Fault` replaces one piece of a module's source. `run_fault` runs the named test in a process of
-its own, where `install_requested`, called by `conftest.py`, compiles the changed source in place
-of the file; nothing is written to the package. `assert_killed` then accepts only a test that ran
-with the fault loaded and failed by an assertion: a crash, a timeout or a broken run is no proof of
-power.
+``pyro_fnbg/testing/faults.py`` puts them in place, runs the tests and judges. It is loaded here by
+its path: to import the package would come before the fault.
 
 To add a fault, append to one of the lists at the end of this file. To look at one by hand:
 ``PYRO_FNBG_FAULT=<name> python -m pytest <test>``.
 """
 
-import dataclasses
-import importlib.abc
-import importlib.machinery
 import importlib.util
-import json
-import os
-import re
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-FAULT_VARIABLE = "PYRO_FNBG_FAULT"  # a name in FAULTS, or a whole fault as JSON
-REPORT_VARIABLE = "PYRO_FNBG_FAULT_REPORT"  # the file that takes one JSON record per event
-# Modules whose functions the fused engine compiles. With a fault in one of them nothing is
-# compiled: it is the same code, and small tests are over sooner
+# Modules whose functions the fused engine compiles
 COMPILED = {
     f"pyro_fnbg.engines.fused.{name}"
     for name in (
@@ -37,227 +20,22 @@ COMPILED = {
         "sharing", "vectors",
     )
 }  # fmt: skip
-TIMEOUT = 120.0  # seconds; a fault that makes the test hang is not killed by an assertion
 
+_spec = importlib.util.spec_from_file_location(
+    "seeded_faults", ROOT / "pyro_fnbg" / "testing" / "faults.py"
+)
+harness = importlib.util.module_from_spec(_spec)
+sys.modules[_spec.name] = harness  # as dataclasses ask
+_spec.loader.exec_module(harness)
 
-@dataclasses.dataclass(frozen=True)
-class Fault:
-    """A mistake in the package and the test that must notice it.
-
-    Attributes:
-        name: A short name, used as the test id.
-        module: The module to change, such as ``"pyro_fnbg.core.step"``.
-        old: Text that occurs exactly once in the module's source; it may span lines.
-        new: What stands there instead.
-        killed_by: The pytest node id of the test that must fail, relative to the repository.
-        engine: The engine whose sweeps it makes wrong; "" where the mistake is outside of them.
-    """
-
-    name: str
-    module: str
-    old: str
-    new: str
-    killed_by: str
-    engine: str = ""
-
-    def apply(self, source: str) -> str:
-        """Return the faulty source."""
-        count = source.count(self.old)
-        if count != 1:
-            raise ValueError(
-                f"fault {self.name!r}: its old text occurs {count} times in {self.module}, "
-                f"must be exactly once: {self.old!r}"
-            )
-        return source.replace(self.old, self.new)
-
-    def source(self, root: Path = ROOT) -> str:
-        """Read the module's source as it stands in the repository."""
-        path = root.joinpath(*self.module.split("."))
-        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        return file.read_text(encoding="utf-8")
-
-    def without_effect(self) -> "Fault":
-        """Return the same fault with nothing changed, to tell a kill from a broken run."""
-        return dataclasses.replace(self, name=f"{self.name}-without-effect", new=self.old)
-
-
-@dataclasses.dataclass(frozen=True)
-class FaultRun:
-    """What a test run with a fault did.
-
-    Attributes:
-        returncode: Pytest's exit code, or None when it ran past the time limit.
-        output: Its standard output and standard error.
-        loaded: The modules that were loaded with the fault.
-        failures: For each exception, the phase ("setup", "call", ...) and the names of its type
-            and that type's bases; a group counts as each exception in it.
-    """
-
-    returncode: int | None
-    output: str
-    loaded: tuple[str, ...]
-    failures: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-# --- In the process under test -----------------------------------------------------------------
-
-
-class _FaultyLoader(importlib.machinery.SourceFileLoader):
-    """Compiles the faulty source, and neither reads nor writes bytecode files."""
-
-    def __init__(self, fault: Fault, path: str) -> None:
-        super().__init__(fault.module, path)
-        self.fault = fault
-
-    def get_code(self, fullname: str) -> CodeType:
-        source = importlib.util.decode_source(self.get_data(self.path))
-        return compile(self.fault.apply(source), self.path, "exec", dont_inherit=True)
-
-    def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
-        _record(event="loaded", module=module.__name__)
-
-
-class _FaultyFinder(importlib.abc.MetaPathFinder):
-    """Finds the one module that has a fault, and leaves all others to the usual finders."""
-
-    def __init__(self, fault: Fault) -> None:
-        self.fault = fault
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self.fault.module:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or spec.origin is None:
-            return None
-        return importlib.util.spec_from_file_location(
-            fullname,
-            spec.origin,
-            loader=_FaultyLoader(self.fault, spec.origin),
-            submodule_search_locations=spec.submodule_search_locations,
-        )
+Fault, run_fault = harness.Fault, harness.run_fault
+assert_killed, assert_passes = harness.assert_killed, harness.assert_passes
+pytest_exception_interact = harness.pytest_exception_interact
 
 
 def install_requested() -> None:
-    """Put the fault in place that the environment asks for, if any."""
-    request = os.environ.get(FAULT_VARIABLE)
-    if not request:
-        return
-    if request.startswith("{"):
-        fault = Fault(**json.loads(request))
-    else:
-        by_name = {fault.name: fault for fault in FAULTS}
-        if request not in by_name:
-            raise LookupError(
-                f"{FAULT_VARIABLE}={request!r} is no fault; allowed: {sorted(by_name)}"
-            )
-        fault = by_name[request]
-    if fault.module in sys.modules:
-        raise RuntimeError(f"{fault.module} is already imported; install faults before it")
-    if fault.module in COMPILED:
-        # Compiled code is also kept on disk, by its sources there, which have no fault
-        os.environ["NUMBA_DISABLE_JIT"] = "1"
-    sys.meta_path.insert(0, _FaultyFinder(fault))
-    print(f"fault {fault.name!r} is in {fault.module}", file=sys.stderr)
-
-
-def pytest_exception_interact(call: Any, report: Any) -> None:
-    """Record what a test failed by; a hook that `conftest.py` hands on to pytest."""
-    for error in _leaves(call.excinfo.value):
-        names = [kind.__name__ for kind in type(error).__mro__]
-        _record(event="failed", when=getattr(report, "when", "collect"), types=names)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions of a group, or the one exception."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
-
-
-def _record(**record: Any) -> None:
-    """Append a record to the report, if one is asked for."""
-    path = os.environ.get(REPORT_VARIABLE)
-    if path:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-
-# --- In the process that judges ----------------------------------------------------------------
-
-
-def run_fault(fault: Fault, root: Path = ROOT, tests: Sequence[str] = ()) -> FaultRun:
-    """Run the fault's test, or `tests`, in a process that has the fault."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTEST_", "COV_CORE_", "COVERAGE_"))
-    }
-    search = [str(ROOT / "tests"), str(root), environment.get("PYTHONPATH", "")]
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.jsonl")
-        report.touch()
-        environment |= {
-            FAULT_VARIABLE: json.dumps(dataclasses.asdict(fault)),
-            REPORT_VARIABLE: str(report),
-            "PYTHONPATH": os.pathsep.join(filter(None, search)),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-m", ""]
-        options += [] if tests else ["-x"]
-        command = [sys.executable, "-m", "pytest", *(tests or [fault.killed_by]), *options]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=root,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                text=True,
-                timeout=TIMEOUT,
-            )
-            returncode, output = done.returncode, done.stdout
-        except subprocess.TimeoutExpired as expired:
-            returncode, output = None, (expired.stdout or b"").decode(errors="replace")
-        records = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
-    return FaultRun(
-        returncode=returncode,
-        output=output,
-        loaded=tuple(r["module"] for r in records if r["event"] == "loaded"),
-        failures=tuple((r["when"], tuple(r["types"])) for r in records if r["event"] == "failed"),
-    )
-
-
-def assert_killed(fault: Fault, run: FaultRun) -> None:
-    """Assert that the test noticed the fault: it ran with it and failed by an assertion."""
-    context = f"fault {fault.name!r} in {fault.module}, {fault.killed_by}\n{run.output}"
-    assert run.returncode is not None, f"ran past {TIMEOUT:g} s: {context}"
-    assert run.returncode != 0, f"the test passes all the same: {context}"
-    assert run.returncode == 1, f"pytest broke off with exit code {run.returncode}: {context}"
-    assert fault.module in run.loaded, f"the faulty module was not loaded: {context}"
-    summary = run.output.strip().splitlines()[-1]
-    assert re.search(r"\b1 failed\b", summary), f"not one failure: {context}"
-    assert not re.search(r"\berrors?\b", summary), f"an error, not a failure: {context}"
-    assert run.failures, f"no failure was recorded: {context}"
-    for when, types in run.failures:
-        # "Failed" is what pytest.raises and pytest.fail raise.
-        assert when == "call", f"failed in {when}, outside the test: {context}"
-        assert {"AssertionError", "Failed"} & set(types), (
-            f"failed by {types[0]}, not by an assertion: {context}"
-        )
-
-
-def assert_passes(fault: Fault, run: FaultRun) -> None:
-    """Assert that tests passed with the module loaded through the harness."""
-    context = f"{fault.name!r} in {fault.module}\n{run.output}"
-    assert run.returncode == 0, f"exit code {run.returncode}: {context}"
-    assert fault.module in run.loaded, f"the module was not loaded through the harness: {context}"
-    assert not run.failures, f"{run.failures}: {context}"
+    """Put the fault of the package in place that the environment asks for, if any."""
+    harness.install_requested(FAULTS, COMPILED)
 
 
 _PROPOSE = """    def propose(
