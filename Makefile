@@ -17,6 +17,9 @@ TESTS_ARVIZ1 := $(addprefix tests/,results/test_export.py results/test_pointwise
 	test_examples.py stock/test_processes.py stores/test_runs.py stores/test_contents.py \
 	stores/test_predictions.py drivers/test_store_hook.py command_line)
 
+# What make smoke tries the wheel on
+PYTHONS ?= 3.11 3.12 3.13
+
 # Benchmarks need packages that nothing else here does
 VENV_BENCH := .venv-bench
 # A folder that holds MNIST/raw, for make bench and make bench-full; random numbers without it. For
@@ -42,7 +45,7 @@ check test test-all test-exactness test-arviz1 frozen: export PYTHONDONTWRITEBYT
 
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-all test-exactness test-arviz1 frozen bench bench-full \
-	bench-uci demo paper docs clean
+	bench-uci demo paper docs dist smoke bounds clean
 
 help:
 	@echo "make install      build .venv with the package and its developer tools"
@@ -62,6 +65,9 @@ help:
 	@echo "make paper        quick runs of all the paper's experiments, in examples/paper/; tables and pictures"
 	@echo "                  go to paper-output/quick/; DATA=FOLDER takes rows of real data"
 	@echo "make docs         build the documentation into docs/_build/html; warnings are errors"
+	@echo "make dist         build wheel and source distribution into dist/, and check them"
+	@echo "make smoke        try the wheel, not the checkout, on Python $(PYTHONS); 6 GB at a time"
+	@echo "make bounds       the same on Python 3.11 with the lowest versions of all dependencies"
 	@echo "make clean        remove .venv, caches and output"
 	@echo "Another interpreter: make PYTHON=python3.12 install"
 
@@ -152,6 +158,17 @@ paper: $(STAMP)
 docs: $(STAMP)
 	$(PY) -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
 	@echo "The pages are in docs/_build/html; begin with index.html."
+
+dist: $(STAMP)
+	rm -rf dist
+	$(PY) -m build
+	$(PY) -m twine check --strict dist/*
+
+smoke: dist
+	.ci/smoke $(PYTHONS)
+
+bounds: dist
+	BOUNDS=1 .ci/smoke 3.11
 
 clean:
 	rm -rf $(VENV) $(VENV_ARVIZ1) $(VENV_BENCH) $(VENV_PEERS)

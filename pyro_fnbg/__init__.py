@@ -30,6 +30,7 @@ from pyro_fnbg.results.function_space import diagnose_predictions
 from pyro_fnbg.stores.opening import open_store
 from pyro_fnbg.stores.predictions import store_predictions
 from pyro_fnbg.stores.samples import open_samples
+from pyro_fnbg.versions import show_versions
 
 __all__ = [
     "FNBG",
@@ -64,6 +65,7 @@ __all__ = [
     "sample_responses",
     "score_classes",
     "score_numbers",
+    "show_versions",
     "store_predictions",
     "to_arviz",
     "warm_start",

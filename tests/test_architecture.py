@@ -29,6 +29,7 @@ ROOMS = (
     "drivers",
     "estimators",
     "testing",
+    "versions",
     "command_line",
     "__main__",
 )

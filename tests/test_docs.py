@@ -89,6 +89,10 @@ def test_every_page_is_in_a_table_of_contents():
         r"^```{toctree}\n(.*?)^```$", PAGES["index"].read_text("utf-8"), re.M | re.S
     )
     listed = [
-        line for table in tables for line in table.splitlines() if re.fullmatch(r"[\w-]+", line)
+        line for table in tables for line in table.splitlines() if re.fullmatch(r"[\w/-]+", line)
     ]
-    assert sorted([*listed, "index"]) == sorted(PAGES)
+    notebooks = [
+        f"notebooks/{path.stem}" for path in DOCS.parent.glob("examples/notebooks/*.ipynb")
+    ]
+    assert len(notebooks) >= 4
+    assert sorted([*listed, "index"]) == sorted([*PAGES, *notebooks])
