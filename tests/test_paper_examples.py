@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -120,6 +121,15 @@ def test_faults_are_shown_by_their_own_arithmetic(capsys):
     text = capsys.readouterr().out
     assert "39 parameters; never updated: []; repeated or none: []" in text
     assert "[2, 2, 5]: 21 parameters; never updated: [10, 11, 12, 13" in text
+
+
+def test_results_that_the_page_shows_are_small_files_beside_it():
+    docs = PAPER.parents[1] / "docs"
+    page = (docs / "reproduction.md").read_text("utf-8")
+    shown = set(re.findall(r"reproduction/[\w-]+\.(?:csv|png)", page))
+    there = {f"reproduction/{path.name}" for path in (docs / "reproduction").iterdir()}
+    assert shown == there
+    assert all((docs / name).stat().st_size < 100_000 for name in shown)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
-from torchvision import transforms  # type: ignore[import-untyped]
+from torchvision import transforms
 
 from common import (
     SETS,
@@ -159,8 +159,8 @@ def row(
 
 def examples(tests: dict[str, LabelledImages], options: argparse.Namespace) -> None:
     """Draw the first images of each set, untouched and transformed."""
-    count = 8
-    figure, panels = plt.subplots(4, 2 * count, figsize=(14, 4), layout="constrained")
+    count = 6
+    figure, panels = plt.subplots(4, 2 * count, figsize=(11, 4), layout="constrained")
     for place, name in enumerate(SETS):
         pixels = as_pixels(tests[name].x_train)[:count]
         kinds = {"none": pixels} | {t: transformed(pixels, t, options.seed) for t in TRANSFORMS}

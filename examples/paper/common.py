@@ -20,6 +20,7 @@ import pyro
 import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from pyro_fnbg import (
@@ -398,4 +399,6 @@ def write_figure(options: argparse.Namespace, name: str, figure: Any) -> None:
     path = options.out / f"{name}.png"
     figure.savefig(path, dpi=72, bbox_inches="tight")
     matplotlib.pyplot.close(figure)
+    # A palette makes the file a third as large
+    Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
     print(path, flush=True)

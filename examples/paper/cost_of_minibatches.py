@@ -214,7 +214,8 @@ def draw(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
             panel.set_xlabel("batch size (rows)")
             panel.set_xticks(sizes, sizes)
             panel.minorticks_off()
-            panel.legend(fontsize=8)
+        column[0].legend(fontsize=8, loc="lower left", framealpha=0.9)
+        column[1].legend(fontsize=8)
     write_figure(options, "cost_of_minibatches", figure)
 
 
