@@ -31,7 +31,7 @@ def program(text):
 
 
 # Pages that take more than three seconds
-LONG = ("chains", "estimators", "stores", "swap-in", "warm-starts")
+LONG = ("chains", "correctness", "estimators", "stores", "swap-in", "warm-starts")
 
 
 @pytest.mark.filterwarnings("error::UserWarning", "ignore:num_chains=:UserWarning")

@@ -140,17 +140,13 @@ def test_chains_that_have_not_converged_are_not_compared():
     assert "2.5 (sigma)" in text
 
 
+@pytest.mark.slow  # a benchmark is run by hand
 @pytest.mark.filterwarnings("ignore:`torch.jit.trace` is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     ("name", "sizes", "timed"),
     [
         ("deep regression", (41, 451, 442), {"trace", "auto", "network"}),
-        pytest.param(  # compiles
-            "hierarchical regression, no network",
-            (7, 29, 240),
-            {"trace", "auto", "compiled"},
-            marks=pytest.mark.slow,
-        ),
+        ("hierarchical regression, no network", (7, 29, 240), {"trace", "auto", "compiled"}),
     ],
 )
 def test_the_command_keeps_records_and_writes_the_page(name, sizes, timed, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ def run_code(code, folder):
     )
 
 
-@pytest.mark.parametrize("kernel", ["FNBG(model)", "FNBG(model, batch_size=100)"])
+@pytest.mark.parametrize("kernel", [slowly("FNBG(model)"), "FNBG(model, batch_size=100)"])
 def test_swap_in_example_runs(kernel, tmp_path):
     assert "FNBG(model)" in CODE_BLOCKS[0]
     # A node may be stuck where chance puts it, which is warned of: the same chance each time

@@ -10,6 +10,7 @@ from pyro.infer import MCMC, NUTS
 
 from pyro_fnbg import FNBG, StoreHook, open_store
 from support.drivers import by_chain, drive, same, stock
+from support.slow import slowly
 from support.stores import NET, SIZES, X, Y, assert_same_runs, go_on
 
 pytestmark = [
@@ -38,7 +39,7 @@ def assert_holds(path, expected):
         assert np.array_equal(posterior[name], values)
 
 
-@pytest.mark.parametrize(("engine", "num_chains"), [("trace", 1), ("fused", 3)])
+@pytest.mark.parametrize(("engine", "num_chains"), [slowly("trace", 1), ("fused", 3)])
 def test_the_store_has_the_draws_that_pyro_would_have_kept(num_chains, engine, tmp_path):
     """Of draws that the kernel made one by one, and of those that it made several at once."""
     sizes = SIZES | {"num_chains": num_chains}
