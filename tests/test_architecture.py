@@ -172,3 +172,10 @@ def test_each_room_has_one_place():
     assert len(ROOMS) == len(set(ROOMS))
     assert set(WITHOUT_PYRO) <= set(ROOMS)
     assert {module.partition(".")[0] for module in FILES} - {""} == set(ROOMS)
+
+
+def test_each_room_is_described():
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text("utf-8")
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert len(rooms) > 10
+    assert not [room for room in sorted(rooms) if f"| `{room}/` |" not in page]

@@ -47,15 +47,11 @@ def test_other_examples_run(code, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_files_that_are_named_exist():
+def test_files_that_are_linked_exist():
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    layout = README.partition("## Layout")[2].partition("## ")[0]
-    named = re.findall(r"^(pyro_fnbg/\S+|examples/\S+)", layout, re.MULTILINE)
-    assert links
+    assert len(links) > 10
     assert all((ROOT / link).exists() for link in links)
-    assert len(named) > 5
-    assert all((ROOT / name.rstrip(",")).exists() for name in named)
-    rooms = {
-        path.name for path in (ROOT / "pyro_fnbg").iterdir() if (path / "__init__.py").exists()
-    }
-    assert all(f"{room}/" in layout for room in rooms)
+
+
+def test_it_is_read_in_two_minutes():
+    assert len(README.splitlines()) <= 150
