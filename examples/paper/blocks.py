@@ -30,6 +30,7 @@ NETWORKS = {
     IMAGES: ("layer", "node", "10 parts of nodes in layer 1", "78 parts of nodes in layer 1"),
 }
 YELLOW, BLUE, PURPLE = "#F0E442", "#56B4E9", "#CC79A7"
+NODE = "circle,pad=0.35"
 
 
 def main() -> None:
@@ -100,17 +101,11 @@ def draw(partition: Partition, layout: Layout, panel: Axes) -> None:
         last = layer == len(widths) - 1
         for (other, _), target in [*places.items(), ((len(widths), 1), end)]:
             if other == layer + 1:
-                panel.annotate(
-                    "",
-                    target,
-                    place,
-                    zorder=1,
-                    arrowprops={"arrowstyle": "-|>", "color": "0.75", "shrinkA": 16, "shrinkB": 16},
-                )
+                arrow(panel, place, target, "0.75", 16)
         name = f"$x_{node}$" if layer == 0 else f"${'f' if last else 'h'}_{{{layer},{node}}}$"
         colour = PURPLE if layer == 0 else "0.85" if last else BLUE
-        circle(panel, place, name, colour)
-    circle(panel, end, "$y_i$", PURPLE)
+        boxed(panel, place, name, colour, NODE, 12)
+    boxed(panel, end, "$y_i$", PURPLE, NODE, 12)
     for layer in range(1, len(widths)):
         for node in range(1, widths[layer] + 1):
             own = [b for b in partition.blocks if (b.layer, b.node) == (layer, node)]
@@ -118,39 +113,28 @@ def draw(partition: Partition, layout: Layout, panel: Axes) -> None:
             side = 1.0 if y > 0 else -1.0
             for number, block in enumerate(own):
                 at = x - 0.55 + 0.15 * number, y + side * (0.85 + 0.55 * (len(own) - 1 - number))
-                panel.annotate(
-                    "",
-                    (x, y),
-                    at,
-                    zorder=1,
-                    arrowprops={"arrowstyle": "-|>", "color": "0.4", "shrinkA": 8, "shrinkB": 16},
-                )
+                arrow(panel, at, (x, y), "0.4", 8)
                 numbers = ", ".join(symbol(layout.coordinate_name(i)) for i in block.index)
-                panel.text(
-                    *at,
-                    numbers,
-                    ha="center",
-                    va="center",
-                    fontsize=9,
-                    zorder=3,
-                    bbox={"boxstyle": "round", "facecolor": YELLOW, "edgecolor": "0.3"},
-                )
+                boxed(panel, at, numbers, YELLOW, "round", 9)
     panel.set_xlim(-0.8, end[0] + 0.8)
     panel.set_ylim(-4.2, 4.2)
     panel.set_axis_off()
 
 
-def circle(panel: Axes, place: tuple[float, float], name: str, colour: str) -> None:
-    """Draw a node."""
-    panel.text(
-        *place,
-        name,
-        ha="center",
-        va="center",
-        fontsize=12,
-        zorder=3,
-        bbox={"boxstyle": "circle,pad=0.35", "facecolor": colour, "edgecolor": "0.3"},
-    )
+def arrow(
+    panel: Axes, start: tuple[float, float], end: tuple[float, float], colour: str, gap: float
+) -> None:
+    """Draw an arrow, which leaves a gap where it starts."""
+    looks = {"arrowstyle": "-|>", "color": colour, "shrinkA": gap, "shrinkB": 16}
+    panel.annotate("", end, start, zorder=1, arrowprops=looks)
+
+
+def boxed(
+    panel: Axes, place: tuple[float, float], text: str, colour: str, shape: str, size: float
+) -> None:
+    """Write a text in a box: a node, or the parameters of a block."""
+    box = {"boxstyle": shape, "facecolor": colour, "edgecolor": "0.3"}
+    panel.text(*place, text, ha="center", va="center", fontsize=size, zorder=3, bbox=box)
 
 
 def symbol(coordinate: str) -> str:
