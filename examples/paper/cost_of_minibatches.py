@@ -80,7 +80,8 @@ def main() -> None:
                 size = round(share * len(problem.x))
                 kernel = FNBG(problem.model, batch_size=size, likelihood_scale=scale)
                 chains = run(f"cost-{name}-{size}-{scale}", kernel, problem, options)
-                draws = predictions(chains, problem)
+                samples = evenly_spaced(chains)
+                draws = predictions(samples, problem)
                 report = chains.reports[0]
                 rows.append(
                     {
@@ -106,7 +107,7 @@ def main() -> None:
                                 for one in chains.reports
                             ]
                         ),
-                        "largest R-hat": r_hat(chains, problem),
+                        "largest R-hat": r_hat(samples, problem),
                         "sweeps": chains.sweeps,
                         "seconds": chains.seconds,
                         "seed": options.seed,
@@ -142,24 +143,25 @@ def exact(
     kernel = FNBG(problem.model, likelihood_scale=None if power == 1 else power)
     for times in range(LONGER):
         chains = run(f"cost-{name}-exact-{power:g}", kernel, problem, options, 2**times)
-        found = r_hat(chains, problem)
+        samples = evenly_spaced(chains)
+        found = r_hat(samples, problem)
         print(
             f"{name}, likelihood to the power of {power:g}: largest R-hat {found:.4f}", flush=True
         )
         if found <= AGREED or options.quick:
             break
-    draws = predictions(chains, problem)
+    draws = predictions(samples, problem)
     return draws, np.split(draws, 2)
 
 
-def r_hat(chains: Chains, problem: Problem) -> float:
+def r_hat(samples: dict[str, Tensor], problem: Problem) -> float:
     """Return the largest R-hat of the predictions."""
-    found = diagnose_predictions(problem.model, kept(chains), problem.points, CHAINS)
+    found = diagnose_predictions(problem.model, samples, problem.points, CHAINS)
     return float(found.summary["r_hat"])
 
 
-def kept(chains: Chains) -> dict[str, Tensor]:
-    """Return evenly spaced draws, as many of each chain, those of all chains one after another."""
+def evenly_spaced(chains: Chains) -> dict[str, Tensor]:
+    """Read evenly spaced draws, as many of each chain, those of all chains one after another."""
     step = max(1, chains.num_draws // COMPARED)
     whole = {name: chains.samples[name] for name in chains.samples}
     return {
@@ -168,9 +170,9 @@ def kept(chains: Chains) -> dict[str, Tensor]:
     }
 
 
-def predictions(chains: Chains, problem: Problem) -> NDArray[np.float64]:
+def predictions(samples: dict[str, Tensor], problem: Problem) -> NDArray[np.float64]:
     """Return P(y = 1), or the mean, of each draw at each point, ``(draws, points)``."""
-    found = predictive_probabilities(problem.model, kept(chains), problem.points, progress=False)
+    found = predictive_probabilities(problem.model, samples, problem.points, progress=False)
     found = found[..., 1] if found.ndim == 3 else found
     values: NDArray[np.float64] = found.double().numpy()
     return values
