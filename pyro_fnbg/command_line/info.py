@@ -10,6 +10,10 @@ from pyro_fnbg.command_line.summary import Summary
 __all__ = ["lines_of"]
 
 WIDTH = 88
+NO_PREDICTIONS = (
+    "none are stored, so whether chains agree is not known: store_predictions(STORE, model, x), of "
+    "pyro_fnbg, keeps those of some rows"
+)
 
 
 def lines_of(summary: Summary) -> Iterator[str]:
@@ -33,6 +37,8 @@ def lines_of(summary: Summary) -> Iterator[str]:
         which = summary.diagnosed[1]
         told = (_filled(line, "  ", "    ") for line in summary.diagnosed_lines)
         yield from _titled(f"predictions of {which}", told)
+    elif summary.contents.num_draws:
+        yield from _titled("predictions", iter([_filled(NO_PREDICTIONS, "  ", "  ")]))
     if summary.cautions:
         marked = (_filled(line, "  - ", "    ") for line in summary.cautions)
         yield from _titled("warnings", marked)

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from pyro_fnbg.command_line.info import lines_of
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Look at the store of a run of pyro_fnbg, which may be under way, have ended "
         "or been killed. Nothing in the store is changed.",
     )
+    parser.add_argument("--version", action="version", version=version("pyro-fnbg"))
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     store = argparse.ArgumentParser(add_help=False)
     store.add_argument("store", metavar="STORE", help="folder that MultiChainMCMC(store=) made")
@@ -91,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
         help="write a store to a file",
         description="Write all that open_store shows to one file, which xarray and ArviZ read.",
     )
-    export.add_argument("--to", choices=["netcdf"], required=True, help="kind of file")
+    export.add_argument(
+        "--to", choices=["netcdf"], default="netcdf", help="kind of file (netcdf if left out)"
+    )
     export.add_argument(
         "-o",
         "--output",

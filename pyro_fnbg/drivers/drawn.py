@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -37,6 +38,8 @@ class Drawn:
     Attributes:
         is_complete: Whether the run whose draws are kept came to its end; False without draws.
     """
+
+    _store: Path | None = None
 
     def __init__(self, num_chains: int, num_samples: int, thin: int) -> None:
         self.is_complete = False
@@ -137,7 +140,10 @@ class Drawn:
 
     def _drawn(self) -> Mapping[str, Tensor]:
         if self._samples is None:
-            raise RuntimeError("there are no draws yet: call run(...) first")
+            raise RuntimeError(
+                "there are no draws yet: call run(...) first"
+                + ("" if self._store is None else ", or read the store by open_samples")
+            )
         return self._samples
 
     @contextmanager

@@ -288,8 +288,8 @@ class MultiChainMCMC(Drawn):
         tell(self._config, problem, starts[0] is not None and not self._is_resumed)
         return problem, chains, stored
 
-    def _progress(self, problem: Problem) -> Progress:
-        size = self._asked[0], self.warmup_steps, self._num_sweeps
+    def _progress(self, problem: Problem, chains: Sequence[ChainState]) -> Progress:
+        size = [chain.sweeps for chain in chains], self.warmup_steps, self._num_sweeps
         return Progress(*size, DrawStatistics(problem.partition), self._disable_progbar)
 
     def _keeper(
@@ -315,7 +315,7 @@ class MultiChainMCMC(Drawn):
         with (
             self._keeping(draws, self._running, stop, collector.chains, collector.report),
             stop,
-            self._progress(problem) as progress,
+            self._progress(problem, chains) as progress,
             closing(self._pieces(problem, chains, stop)) as pieces,
         ):
             for piece in pieces:
@@ -375,7 +375,7 @@ class MultiChainMCMC(Drawn):
         with (
             self._keeping(draws, self._running, stop, [], reports.__getitem__),
             stop,
-            self._progress(problem) as progress,
+            self._progress(problem, chains) as progress,
             closing(
                 run_in_processes(
                     task,

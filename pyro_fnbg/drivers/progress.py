@@ -18,7 +18,7 @@ class Progress:
     """Show the sweeps of all chains in one bar, and their mean acceptance rates by layer.
 
     Args:
-        num_chains: Number of chains.
+        sweeps: Sweeps that each chain has made before: none, unless it goes on.
         warmup_steps: Sweeps of warmup of each chain.
         num_sweeps: Sweeps of each chain, warmup included.
         statistics: What writes the rates of blocks as text.
@@ -27,16 +27,18 @@ class Progress:
 
     def __init__(
         self,
-        num_chains: int,
+        sweeps: Sequence[int],
         warmup_steps: int,
         num_sweeps: int,
         statistics: DrawStatistics,
         disable: bool,
     ) -> None:
-        self._sweeps = [0] * num_chains
+        self._sweeps = list(sweeps)
         self._rates: dict[int, Sequence[float]] = {}
         self._warmup_steps, self._statistics = warmup_steps, statistics
-        self._bar = progress_bar(num_chains * num_sweeps, not disable, unit="sweep")
+        self._bar = progress_bar(
+            len(sweeps) * num_sweeps, not disable, unit="sweep", initial=sum(sweeps)
+        )
 
     def show(self, chain: int, sweeps: int, rates: Sequence[float]) -> None:
         """Note how far a chain is, and its blocks' acceptance rates in its phase so far."""

@@ -30,6 +30,7 @@ from pyro_fnbg.stores.identity import (
     identity_of,
     is_log_density,
     is_of_site,
+    log_density,
     site_words,
 )
 from pyro_fnbg.stores.reports import told_of_all
@@ -191,15 +192,18 @@ class StoredRun(NamedTuple):
 
     def _restored(self, problem: Problem, number: int) -> ChainState:
         """Return a chain in the form that engines work with, once it fits store and model."""
-        state, log_density = self.saved[number].state, self.saved[number].log_density
+        state, before = self.saved[number].state, self.saved[number].log_density
         adaptation = restored(state.adaptation, problem.moves.start())
         if adaptation is None or len(state.position) != problem.partition.num_params:
             raise DamagedStore(f"the checkpoint of chain {number} does not fit the run's model")
         device = problem.sites.layout.sites[0].device
         chain = replace(state, position=state.position.to(device), adaptation=adaptation)
-        if not is_log_density(problem, chain, log_density):
+        if not is_log_density(problem, chain, before):
             _refuse(
-                [f"the log density where chain {number} is was {log_density:.6g}, on its batch"]
+                [
+                    f"the log density where chain {number} is, on its batch, was {before:.6g} and "
+                    f"is now {log_density(problem, chain):.6g}, by another prior or likelihood"
+                ]
             )
         return chain
 

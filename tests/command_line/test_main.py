@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import xarray as xr
 
+import pyro_fnbg
 from pyro_fnbg import FNBG, store_predictions
 from pyro_fnbg.command_line import main as module
 from pyro_fnbg.command_line.main import main
@@ -42,6 +43,13 @@ def test_the_entry_point_is_the_command():
     assert scripts == {"pyro-fnbg": f"{module.__name__}:main"}
 
 
+def test_it_says_its_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.split() == [pyro_fnbg.__version__]
+
+
 def test_what_a_store_holds_is_printed_and_nothing_changed(store, capsys):
     files = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
     assert main(["info", str(store)]) == 0
@@ -70,7 +78,7 @@ def test_a_page_and_a_file_are_written_once(store, tmp_path, capsys):
 
 def test_a_file_is_beside_its_store_if_no_place_is_given(tmp_path):
     drive(FNBG(NET), X, Y, store=tmp_path / "run.zarr")
-    assert main(["export", str(tmp_path / "run.zarr"), "--to", "netcdf"]) == 0
+    assert main(["export", str(tmp_path / "run.zarr")]) == 0
     assert (tmp_path / "run.nc").exists()
 
 
@@ -154,7 +162,7 @@ def test_help_says_what_a_command_does(command, capsys):
     assert "STORE" in told or "report" in told
 
 
-@pytest.mark.parametrize("arguments", [[], ["show"], ["report", "a"], ["export", "a"]])
+@pytest.mark.parametrize("arguments", [[], ["show"], ["report", "a"], ["export"]])
 def test_arguments_that_are_none_are_refused(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(arguments)

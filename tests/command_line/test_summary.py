@@ -129,3 +129,8 @@ def test_lines_are_no_wider_than_a_terminal(run):
     assert lines[0] == str(run[0])
     assert max(map(len, lines[1:])) <= 88
     assert any(line.startswith("  layer1  ") for line in lines)
+
+
+def test_without_predictions_it_says_that_agreement_is_not_known(run):
+    text = " ".join("\n".join(lines_of(summary_of(run[0]))).split())
+    assert "none are stored, so whether chains agree is not known: store_predictions(" in text

@@ -11,10 +11,10 @@ BLOCKS = (Block("a", (0,), 1), Block("b", (1,), 1), Block("c", (2,), 2))
 STATISTICS = DrawStatistics(Partition(BLOCKS, 3, ("layer1", "layer2")))
 
 
-def bar(disable=False):
+def bar(disable=False, sweeps=(0, 0)):
     """A bar that is drawn anew at every call, not only from time to time."""
     progress = Progress(
-        num_chains=2, warmup_steps=10, num_sweeps=30, statistics=STATISTICS, disable=disable
+        sweeps=sweeps, warmup_steps=10, num_sweeps=30, statistics=STATISTICS, disable=disable
     )
     progress._bar.mininterval = progress._bar.miniters = 0
     progress._bar.dynamic_miniters = False
@@ -32,6 +32,17 @@ def test_sweeps_of_all_chains_add_up():
         assert progress._bar.n == 31
         progress.show(1, 30, [0.5, 0.5, 0.5])
         assert progress._bar.n == 60
+
+
+def test_a_run_that_goes_on_begins_where_its_chains_are(capsys):
+    with bar(sweeps=(20, 15)) as progress:
+        assert (progress._bar.n, progress._bar.initial) == (35, 35)
+        # Sweeps of this run alone are counted, so speed and time left are those of this run
+        progress.show(0, 22, [0.5, 0.5, 0.5])
+        assert progress._bar.n - progress._bar.initial == 2
+        progress.show(1, 16, [0.5, 0.5, 0.5])
+        assert progress._bar.desc.startswith("Sample")
+        assert "38/60" in capsys.readouterr().err
 
 
 def test_it_is_warmup_until_every_chain_is_through():
@@ -101,7 +112,7 @@ def test_a_run_that_breaks_off_leaves_the_bar_where_it_was(capsys):
 
 
 def test_a_line_of_a_log_says_how_the_chains_are_at_that_moment(capsys):
-    progress = Progress(2, 10, 30, STATISTICS, False)
+    progress = Progress([0, 0], 10, 30, STATISTICS, False)
     with progress:
         progress.show(0, 1, [0.9, 0.9, 0.9])
         # Half a minute later

@@ -298,7 +298,7 @@ OTHERS = {
     "prior": (
         FNBG(plain_but_wide),
         (torch.full((10,), 3.0),),
-        "the log density where chain 0 is was",
+        r"the log density where chain 0 is, on its batch, was -\d+\.\d+ and is now -\d+\.\d+",
     ),
     "sites": (FNBG(other_site), (torch.full((10,), 3.0),), "latent site 'other' was not there"),
     "blocks": (FNBG(plain, blocks=apart), (torch.full((10,), 3.0),), "blocks was 1 with contents"),
@@ -423,6 +423,8 @@ def test_a_path_that_is_taken_is_refused_and_stays(tmp_path):
         MultiChainMCMC.resume(tmp_path / "thin", FNBG(NET, thin=3))
     with pytest.raises(ValueError, match="more_samples must be a whole number, 0 or more"):
         MultiChainMCMC.resume(tmp_path / "nothing", FNBG(NET), -1)
+    with pytest.raises(RuntimeError, match="no draws yet: .* or read the store by open_samples"):
+        MultiChainMCMC.resume(tmp_path / "thin", FNBG(NET, thin=2)).get_samples()
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, "1", True, float("nan")])
