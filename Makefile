@@ -89,9 +89,10 @@ $(STAMP): pyproject.toml
 		"$(PYTHON)" -m venv --clear $(VENV); fi
 	@rm -f $(STAMP)
 	@echo "Installing into $(VENV); the first install downloads torch and takes minutes."
-	@$(PY) -m pip install -qq -e '.[$(EXTRAS)]' || { \
+	@started=$$(date +%s); $(PY) -m pip install -qq -e '.[$(EXTRAS)]' || { \
 		echo "error: the install failed; the next make starts it afresh (it needs about 7 GB;" \
-			"free here: $$(df -Ph . | awk 'NR == 2 {print $$4}'))" >&2; exit 1; }
+			"free here: $$(df -Ph . | awk 'NR == 2 {print $$4}'))" >&2; exit 1; }; \
+	echo "Installed in $$(($$(date +%s) - started)) s."
 	@touch $(STAMP)
 
 check: $(STAMP)

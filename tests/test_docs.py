@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import matplotlib.pyplot as plt
 import pyro
@@ -15,7 +16,10 @@ from support.slow import slowly
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {path.stem: path for path in sorted(DOCS.glob("*.md"))}
-CODE_BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+# Cells are run by Sphinx, too, which shows what they draw
+CODE_BLOCK = re.compile(
+    r"^```(?:python|\{code-cell\} python)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL
+)
 MAX_WIDTH = 90  # characters that the theme shows without scrolling
 API = PAGES["api"].read_text("utf-8")
 
@@ -31,7 +35,7 @@ def program(text):
 
 
 # Pages that take more than three seconds
-LONG = ("chains", "correctness", "estimators", "stores", "swap-in", "warm-starts")
+LONG = ("chains", "correctness", "estimators", "gallery", "stores", "swap-in", "warm-starts")
 
 
 @pytest.mark.filterwarnings("error::UserWarning", "ignore:num_chains=:UserWarning")
@@ -59,7 +63,8 @@ def test_code_keeps_its_lines():
 
 @pytest.mark.parametrize("name", PAGES)
 def test_no_line_of_code_is_too_wide_for_the_page(name):
-    blocks = re.findall(r"^```\w+\n(.*?)^```$", PAGES[name].read_text("utf-8"), re.M | re.S)
+    text = PAGES[name].read_text("utf-8")
+    blocks = re.findall(r"^```(?:\w+|\{code-cell\} \w+)\n(.*?)^```$", text, re.M | re.S)
     lines = [line for block in blocks for line in block.splitlines()]
     assert not [line for line in lines if len(line) > MAX_WIDTH]
 
@@ -69,6 +74,22 @@ def test_every_public_name_is_in_the_reference():
     assert set(pyro_fnbg.__all__) <= listed
     assert {f"plots.{name}" for name in plots.__all__} <= listed
     assert {f"testing.{name}" for name in testing.__all__} <= listed
+
+
+def test_every_entry_of_the_reference_has_an_example():
+    entries = re.findall(r"^\.\. auto\w+:: (\S+)$", API, flags=re.MULTILINE)
+    assert len(entries) > 80
+    lacking = [name for name in entries if ">>> " not in (resolve_name(name).__doc__ or "")]
+    assert not lacking
+
+
+def test_every_plot_is_in_the_gallery_once():
+    page = PAGES["gallery"].read_text("utf-8")
+    shown = re.findall(r"^### (\w+)$", page, flags=re.MULTILINE)
+    assert sorted(shown) == sorted(plots.__all__)
+    for name in plots.__all__:
+        assert page.count(f"{{py:func}}`~pyro_fnbg.plots.{name}`") == 1
+        assert re.search(rf"^plots\.{name}\(", page, flags=re.MULTILINE)
 
 
 def test_every_entry_of_the_diagnostics_is_explained():

@@ -19,6 +19,7 @@ def test_notebook_runs_in_quick_mode(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYRO_FNBG_QUICK", "1")
     monkeypatch.delenv("PYRO_FNBG_DATA", raising=False)  # nothing may be needed that is not here
     monkeypatch.delenv("MPLBACKEND", raising=False)
+    monkeypatch.setenv("TQDM_DISABLE", "1")  # as where the documentation is built
     notebook = nbformat.read(path, as_version=4)
     options = {"timeout": 300, "kernel_name": "python3"}
     NotebookClient(notebook, resources={"metadata": {"path": tmp_path}}, **options).execute()
@@ -26,6 +27,8 @@ def test_notebook_runs_in_quick_mode(path, tmp_path, monkeypatch):
     assert told
     said = [output["text"] for output in told if output.get("name") == "stderr"]
     assert not [text for text in said if "Warning" in text]
+    # A page shows widgets by scripts from elsewhere only
+    assert not [mime for output in told for mime in output.get("data", {}) if "widget" in mime]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

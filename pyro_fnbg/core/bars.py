@@ -26,7 +26,7 @@ def progress_bar(total: int, is_shown: bool, **options: Any) -> tqdm:
 
     It keeps to the width of a terminal; elsewhere it is a line every half a minute. One that cannot
     be written (any more), on a closed terminal or a full disk, is left out: it is no reason to lose
-    a run.
+    a run. The environment variable ``TQDM_DISABLE`` leaves out all of them.
 
     Args:
         total: The count at the end.
@@ -35,6 +35,8 @@ def progress_bar(total: int, is_shown: bool, **options: Any) -> tqdm:
     """
     # A process without a console has no stream at all
     is_off = not is_shown or sys.stderr is None or getattr(sys.stderr, "closed", False)
+    # tqdm itself reads it only where it is not told, and its bars in notebooks never do
+    is_off = is_off or bool(os.environ.get("TQDM_DISABLE"))
     if is_off or any("notebook" in base.__module__ for base in tqdm.__mro__):
         return tqdm(total=total, disable=is_off, file=_Careful(sys.stderr), **options)
     columns = _columns(sys.stderr)

@@ -36,6 +36,11 @@ class Block:
         TypeError: If a name is no text.
         ValueError: If a coordinate is not a whole number, or the layer or the node is none that
             counts from 1.
+
+    Example:
+        >>> block = Block("layer1.node2", (2, 3, 5), layer=1, node=2)
+        >>> block.size
+        3
     """
 
     name: str

@@ -24,6 +24,13 @@ class Site:
         shape: Shape of the site's unconstrained value.
         dtype: Floating type of the site's values.
         device: Where the site's values live.
+
+    Raises:
+        TypeError: If the shape is no tuple of whole numbers.
+
+    Example:
+        >>> Site("layer1.weight", (3, 2)).size
+        6
     """
 
     name: str

@@ -29,6 +29,12 @@ class LabelledImages(NamedTuple):
         y_train: Training labels 0 to 9, int64 of shape (num_train,).
         x_test: Test images, float32 of shape (num_test, 784).
         y_test: Test labels 0 to 9, int64 of shape (num_test,).
+
+    Example:
+        >>> import torch
+        >>> images, labels = torch.zeros(5, 784), torch.arange(5)
+        >>> LabelledImages(images, labels, images[:2], labels[:2]).x_test.shape
+        torch.Size([2, 784])
     """
 
     x_train: Tensor
@@ -62,6 +68,10 @@ def mnist(root: str | PathLike[str], download: bool = False) -> LabelledImages:
         OSError: Files could not be downloaded or read.
         ValueError: Files are damaged, or are not what their names say.
 
+    References:
+        LeCun, Bottou, Bengio and Haffner (1998), "Gradient-based learning applied to document
+        recognition".
+
     Examples:
         >>> mnist("no/such/folder")  # doctest: +IGNORE_EXCEPTION_DETAIL
         Traceback (most recent call last):
@@ -81,6 +91,10 @@ def fashion_mnist(root: str | PathLike[str], download: bool = False) -> Labelled
 
     Returns:
         As in `mnist`.
+
+    References:
+        Xiao, Rasul and Vollgraf (2017), "Fashion-MNIST: a novel image dataset for benchmarking
+        machine learning algorithms".
 
     Examples:
         >>> fashion_mnist("no/such/folder")  # doctest: +IGNORE_EXCEPTION_DETAIL

@@ -29,6 +29,11 @@ class NoisyXOR(NamedTuple):
         y_train: Training labels 0 and 1, int64 of shape (num_train,).
         x_test: Test inputs, float32 of shape (num_test, 2).
         y_test: Test labels 0 and 1, int64 of shape (num_test,).
+
+    Example:
+        >>> data = noisy_xor(num_train=8, num_test=4)
+        >>> data.x_train.shape, data.y_test.tolist()
+        (torch.Size([8, 2]), [0, 1, 1, 0])
     """
 
     x_train: Tensor

@@ -43,6 +43,14 @@ class Problem:
         tuned_sweeps: Number of sweeps in which the moves learn.
         thin: Sweeps a draw.
         remarks: What users are told of the run when it begins.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> from pyro_fnbg.testing import start
+        >>> model = BayesianMLP([1, 2, 1], likelihood="bernoulli")
+        >>> run = start("trace", model, torch.zeros(6, 1), torch.arange(6) % 2, batch_size=3)
+        >>> run.problem.partition.num_blocks, run.problem.plan.temperature
+        (3, 2.0)
     """
 
     bound: BoundModel
@@ -91,6 +99,12 @@ class SweepInputs(NamedTuple):
         log_u: Logarithms of uniforms in block order, shape ``(C, K, num_blocks)``.
         adaptation: The moves' states, each with a dimension for chains in front.
         gains: How much the moves learn from each sweep, shape ``(K,)``; None for nothing.
+
+    Example:
+        >>> z, log_u = torch.zeros(2, 5, 7), torch.zeros(2, 5, 3)
+        >>> inputs = SweepInputs(torch.zeros(2, 7), None, z, log_u, adaptation=())
+        >>> inputs.of_chain(1).z.shape
+        torch.Size([5, 7])
     """
 
     positions: Tensor
@@ -137,6 +151,12 @@ class Record(NamedTuple):
             ``(C, K)``.
         adaptation: The moves' states after each sweep, with dimensions ``(C, K)`` in front;
             ``(C, 1)`` where they learnt nothing.
+
+    Example:
+        >>> ratios = torch.zeros(2, 5, 3)
+        >>> record = Record(torch.zeros(2, 5, 7), ratios, ratios < 0, torch.zeros(2, 5), ())
+        >>> record.of_chain(1).of_sweeps(0, 2).positions.shape
+        torch.Size([2, 7])
     """
 
     positions: Tensor
@@ -206,6 +226,15 @@ class Engine(ABC):
         is_compiled: Whether sweeps take so little time that Python is in the way: then it pays to
             ask for many at a time, and calls on several threads run side by side.
         joins_chains: Whether several chains are faster in one call than in one each.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> from pyro_fnbg.testing import start
+        >>> model = BayesianMLP([1, 2, 1], likelihood="bernoulli")
+        >>> run = start("trace", model, torch.zeros(6, 1), torch.arange(6) % 2)
+        >>> chains, record = run.problem.engine.sweeps(run.problem, [run.chain], count=4)
+        >>> chains[0].sweeps, record.positions.shape
+        (4, torch.Size([1, 4, 7]))
     """
 
     name: ClassVar[str]

@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Literal
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 
 from pyro_fnbg.plots.boxes import draw_boxes
 from pyro_fnbg.plots.checks import as_level, check_shares, checked_titles, common_names
-from pyro_fnbg.plots.style import STYLE, as_panel, draw_grid, legend_beside, look, mark_level
+from pyro_fnbg.plots.style import as_panel, draw_grid, legend_beside, look, mark_level, styled
 
 __all__ = ["plot_acceptance_by_layer", "plot_acceptance_by_node"]
 
 Rates = Sequence[Mapping[str, float]]
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_acceptance_by_node(
     rates: Rates,
     target: float | None = None,
@@ -80,7 +79,7 @@ def plot_acceptance_by_node(
     return ax
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_acceptance_by_layer(
     rates: Rates,
     target: float | None = None,

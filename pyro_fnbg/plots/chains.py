@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from textwrap import fill
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -16,7 +15,6 @@ from pyro_fnbg.core.checks import check_count, shown
 from pyro_fnbg.plots.checks import as_array, as_level, check_increasing, check_text, checked_titles
 from pyro_fnbg.plots.style import (
     COLOURS,
-    STYLE,
     Panels,
     as_panel,
     as_panels,
@@ -24,6 +22,7 @@ from pyro_fnbg.plots.style import (
     legend_beside,
     look,
     mark_level,
+    styled,
 )
 
 __all__ = ["plot_ranks", "plot_score", "plot_traces"]
@@ -32,7 +31,7 @@ __all__ = ["plot_ranks", "plot_score", "plot_traces"]
 NUM_BINS = 20
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_traces(
     values: ArrayLike,
     label: str,
@@ -126,7 +125,7 @@ def plot_traces(
     return ax
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_ranks(
     values: ArrayLike,
     label: str,
@@ -191,7 +190,7 @@ def plot_ranks(
     return ax
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_score(
     scores: ArrayLike,
     draws: ArrayLike,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
@@ -14,12 +13,12 @@ from pyro_fnbg.core.checks import check_count
 from pyro_fnbg.plots.checks import as_array, as_labels, as_probabilities, checked_titles
 from pyro_fnbg.plots.style import (
     COLOURS,
-    STYLE,
     Panels,
     as_panel,
     as_panels,
     draw_grid,
     legend_beside,
+    styled,
 )
 from pyro_fnbg.prediction.selection import risk_coverage
 
@@ -32,7 +31,7 @@ IMAGE_HEIGHT, BAR_HEIGHT = 1.6, 0.22
 CONFIDENCE_LEVEL = 0.95
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_images(
     images: ArrayLike,
     probabilities: ArrayLike,
@@ -100,7 +99,7 @@ def plot_images(
     return ax
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_reliability(
     probabilities: ArrayLike, labels: ArrayLike, num_bins: int = 10, ax: Axes | None = None
 ) -> Axes:
@@ -181,7 +180,7 @@ def plot_reliability(
     return ax
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_risk_coverage(probabilities: ArrayLike, labels: ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw the share of errors among the predictions that are kept against how many are kept.
 

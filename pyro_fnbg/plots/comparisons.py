@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import matplotlib
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from pyro_fnbg.core.checks import check_count
 from pyro_fnbg.plots.boxes import draw_boxes
 from pyro_fnbg.plots.checks import as_level, as_samples, check_shares, check_text
-from pyro_fnbg.plots.style import STYLE, as_panel, draw_grid, look, mark_level
+from pyro_fnbg.plots.style import as_panel, draw_grid, look, mark_level, styled
 
 __all__ = ["plot_accuracy", "plot_by_batch_size"]
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_accuracy(accuracies: Mapping[str, ArrayLike], ax: Axes | None = None) -> Axes:
     """Draw accuracies as one box for each group: of chains, of draws or of repeated runs.
 
@@ -60,7 +59,7 @@ def plot_accuracy(accuracies: Mapping[str, ArrayLike], ax: Axes | None = None) -
     return ax
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_by_batch_size(
     values: Mapping[int, ArrayLike],
     label: str,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -22,7 +21,7 @@ from pyro_fnbg.plots.checks import (
     check_together,
     checked_titles,
 )
-from pyro_fnbg.plots.style import COLOURS, STYLE, Panels, as_panel, as_panels, legend_beside
+from pyro_fnbg.plots.style import COLOURS, Panels, as_panel, as_panels, legend_beside, styled
 
 __all__ = ["plot_decision_surface", "plot_regression_band"]
 
@@ -34,7 +33,7 @@ POINTS: Any = (
 MAX_SETS_IN_LINE = 5
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_regression_band(
     x: ArrayLike,
     mean: ArrayLike,
@@ -103,7 +102,7 @@ def plot_regression_band(
     return ax
 
 
-@matplotlib.rc_context(STYLE)
+@styled()
 def plot_decision_surface(
     probabilities: ArrayLike,
     x_values: ArrayLike,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -14,7 +15,6 @@ from pyro_fnbg.core.checks import shown
 
 __all__ = [
     "COLOURS",
-    "STYLE",
     "Panels",
     "as_panel",
     "as_panels",
@@ -22,6 +22,7 @@ __all__ = [
     "legend_beside",
     "look",
     "mark_level",
+    "styled",
 ]
 
 # Axes, each of which is one panel
@@ -39,6 +40,21 @@ STYLE: Any = {
     "figure.constrained_layout.use": True,
     "legend.frameon": False,
 }
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw with the looks of all pictures, and leave the caller's as they were.
+
+    Matplotlib's ``rc_context`` would put back all settings: also what the first figure of a
+    notebook changes for good, without which it shows no later one.
+    """
+    before = {name: plt.rcParams[name] for name in STYLE}
+    plt.rcParams.update(STYLE)
+    try:
+        yield
+    finally:
+        plt.rcParams.update(before)
 
 
 def look(number: int) -> dict[str, Any]:

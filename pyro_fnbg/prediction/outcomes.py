@@ -27,6 +27,12 @@ class ScoreCourse:
         by_chain: Scores by name, each of shape ``(chains, lengths)``, of every chain alone.
         pooled: Scores by name, of the same shape, of the first chain, of the first two together,
             and so on: the last line is of all chains.
+
+    Example:
+        >>> one, both = torch.tensor([[-0.9, -0.7], [-0.8, -0.8]]), torch.tensor([[-0.9, -0.7]] * 2)
+        >>> course = ScoreCourse((10, 100), {"lppd": one}, {"lppd": both})
+        >>> course.table().shape  # two chains and all pooled
+        (3, 2)
     """
 
     lengths: tuple[int, ...]

@@ -267,12 +267,16 @@ def ood_auroc(in_scores: ArrayLike | Tensor, out_scores: ArrayLike | Tensor) -> 
 
     Args:
         in_scores: An uncertainty of each row from inside, such as `ClassPrediction.entropy` or
-            `ClassPrediction.mutual_information`: larger for what is less known.
-        out_scores: The same of each row from outside.
+            `ClassPrediction.mutual_information`: larger for what is less known. Shape ``(rows,)``.
+        out_scores: The same of each row from outside, which may be more or fewer.
 
     Raises:
         ValueError: If one of them is not one-dimensional, is empty, or has numbers that are not
             finite.
+
+    References:
+        Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
+        examples in neural networks".
 
     Example:
         >>> ood_auroc([0.1, 0.3], [0.3, 0.9])

@@ -21,6 +21,11 @@ class RiskCoverage(NamedTuple):
             so on to 1.
         risk: Mean error of these rows.
         area: Mean of the risk over all coverages.
+
+    Example:
+        >>> found = risk_coverage(uncertainty=[0.1, 0.3], errors=[0.0, 1.0])
+        >>> found.risk[found.coverage <= 0.5], found.area
+        (array([0.]), 0.25)
     """
 
     coverage: NDArray[np.float64]

@@ -52,6 +52,13 @@ class PredictionDiagnostics:
             over rows: 0 if they are equal, 1 if they have nothing in common. None for numbers.
         num_chains: Number of chains.
         num_draws: Draws of each.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> p = torch.rand(2, 100, 3, generator=rng)  # chains, draws, rows
+        >>> found = diagnostics_of_predictions(torch.stack([1 - p, p], -1))
+        >>> dict(found.estimates["r_hat"].sizes), found.summary["labels_agree"] <= 1
+        ({'row': 3, 'class': 2}, True)
     """
 
     estimates: xr.Dataset
@@ -148,6 +155,11 @@ def diagnose_predictions(
         ValueError: As in `predictive_probabilities`; or if the chains cannot have as many draws
             each, or superchains not as many chains each.
 
+    References:
+        Vehtari and others (2021), "Rank-normalization, folding, and localization: an improved R-hat
+        for assessing convergence of MCMC"; Margossian and others (2024), "Nested R-hat: assessing
+        the convergence of Markov chain Monte Carlo when running many short chains".
+
     Example:
         >>> from pyro_fnbg.networks.mlp import BayesianMLP
         >>> model = BayesianMLP([1, 1], likelihood="bernoulli")
@@ -182,6 +194,12 @@ def diagnostics_of_predictions(
     Raises:
         ValueError: If ``predictions`` has another number of dimensions, or is empty; or if
             superchains have not as many chains each.
+
+    Example:
+        >>> rng = torch.Generator().manual_seed(0)
+        >>> means = torch.randn(4, 100, 5, generator=rng)  # chains, draws, rows
+        >>> bool(diagnostics_of_predictions(means).estimates["r_hat"].max() < 1.1)
+        True
     """
     if predictions.dim() not in (3, 4) or not predictions.numel():
         raise ValueError(

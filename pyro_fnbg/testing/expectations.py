@@ -20,6 +20,11 @@ class Estimate(NamedTuple):
         mean: The mean over all draws of all chains.
         error: Its Monte Carlo standard error.
         ess: Its effective sample size.
+
+    Example:
+        >>> found = Estimate(mean=0.1, error=0.05, ess=400.0)
+        >>> round(found.mean / found.error, 3)  # standard errors away from 0
+        2.0
     """
 
     mean: float
@@ -36,6 +41,9 @@ def estimate(draws: ArrayLike | Tensor, min_ess: float = 100.0) -> Estimate:
     Args:
         draws: Draws of shape ``(chains, draws)``.
         min_ess: Least effective sample size at which the standard error is trusted.
+
+    Returns:
+        The mean, its Monte Carlo standard error and its effective sample size.
 
     Raises:
         ValueError: If `draws` does not have two dimensions.

@@ -108,6 +108,11 @@ class FaultRun:
         loaded: The modules that were loaded with the fault.
         failures: For each exception, the phase ("setup", "call", ...) and the names of its type
             and that type's bases; a group counts as each exception in it.
+
+    Example:
+        >>> done = FaultRun(120.0, 1, "1 failed in 0.2s", ("my_package.kernel",), ())
+        >>> done.returncode
+        1
     """
 
     timeout: float
@@ -171,6 +176,9 @@ def install_requested(faults: Sequence[Fault] = (), compiled: Collection[str] = 
     Raises:
         LookupError: If no fault has the name.
         RuntimeError: If the faulty module is imported already.
+
+    Example:
+        >>> install_requested()  # at the top of conftest.py; without a request, it does nothing
     """
     request = os.environ.get(FAULT_VARIABLE)
     if not request:
@@ -193,7 +201,15 @@ def install_requested(faults: Sequence[Fault] = (), compiled: Collection[str] = 
 
 
 def pytest_exception_interact(call: Any, report: Any) -> None:
-    """Record what a test failed by; a hook that `conftest.py` hands on to pytest."""
+    """Record what a test failed by; a hook that `conftest.py` hands on to pytest.
+
+    Args:
+        call: Pytest's, with the exception.
+        report: Pytest's, with the phase.
+
+    Example:
+        >>> from pyro_fnbg.testing import pytest_exception_interact  # in conftest.py, and no more
+    """
     for error in _leaves(call.excinfo.value):
         names = [kind.__name__ for kind in type(error).__mro__]
         _record(event="failed", when=getattr(report, "when", "collect"), types=names)
@@ -222,7 +238,7 @@ def _record(**record: Any) -> None:
 def run_fault(
     fault: Fault, root: Path, tests: Sequence[str] = (), timeout: float = 120.0
 ) -> FaultRun:
-    """Run the fault's test, or `tests`, in a process that has the fault.
+    r"""Run the fault's test, or `tests`, in a process that has the fault.
 
     The process finds modules in `root`, and where this one does.
 
@@ -231,6 +247,22 @@ def run_fault(
         root: The folder in which pytest is started.
         tests: Node ids to run instead of the fault's own test.
         timeout: Seconds after which the process is ended; a hang is no kill.
+
+    Returns:
+        What pytest said, the modules that had the fault, and what tests failed by.
+
+    Example:
+        >>> fault = Fault("double", "halves", old="x / 2", new="x * 2", killed_by="test_halves.py")
+        >>> conftest = Path(__file__).read_text("utf-8") + "\ninstall_requested()\n"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "conftest.py").write_text(conftest)
+        ...     _ = Path(folder, "halves.py").write_text("def half(x):\n    return x / 2\n")
+        ...     test = "from halves import half\n\ndef test_half():\n    assert half(4) == 2\n"
+        ...     _ = Path(folder, "test_halves.py").write_text(test)
+        ...     done = run_fault(fault, Path(folder))
+        >>> done.loaded, done.returncode
+        (('halves',), 1)
+        >>> assert_killed(fault, done)
     """
     environment = {
         name: value
@@ -283,6 +315,16 @@ def assert_killed(fault: Fault, run: FaultRun) -> None:
 
     Raises:
         AssertionError: If not; says why, with the run's output.
+
+    Example:
+        >>> fault = Fault("sign", "my_package.kernel", "<", ">", "tests/test_kernel.py::test_joint")
+        >>> failed = (("call", ("AssertionError", "Exception")),)
+        >>> run = FaultRun(120.0, 1, "1 failed in 0.2s", ("my_package.kernel",), failed)
+        >>> assert_killed(fault, run)
+        >>> assert_killed(fault, dataclasses.replace(run, returncode=0))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        AssertionError: the test passes all the same: fault 'sign' in my_package.kernel, ...
     """
     context = f"fault {fault.name!r} in {fault.module}, {fault.killed_by}\n{run.output}"
     _require(run.returncode is not None, f"ran past {run.timeout:g} s: {context}")
@@ -311,6 +353,11 @@ def assert_passes(fault: Fault, run: FaultRun) -> None:
 
     Raises:
         AssertionError: If not; says why, with the run's output.
+
+    Example:
+        >>> fault = Fault("sign", "my_package.kernel", "<", ">", "tests/test_kernel.py::test_joint")
+        >>> run = FaultRun(120.0, 0, "1 passed in 0.2s", ("my_package.kernel",), ())
+        >>> assert_passes(fault.without_effect(), run)
     """
     context = f"{fault.name!r} in {fault.module}\n{run.output}"
     _require(run.returncode == 0, f"exit code {run.returncode}: {context}")

@@ -26,6 +26,11 @@ class JointDraws(NamedTuple):
     Attributes:
         parameters: Shape ``(4, draws, num_params)``, four parts of one chain after each other.
         data: Shape ``(4, draws, ...)``, those that led to the parameters beside them.
+
+    Example:
+        >>> draws = JointDraws(parameters=torch.zeros(4, 1000, 2), data=torch.zeros(4, 1000, 3))
+        >>> draws.parameters.flatten(0, 1).var(0)  # beside the prior's, which is known
+        tensor([0., 0.])
     """
 
     parameters: Tensor

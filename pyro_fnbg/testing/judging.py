@@ -31,14 +31,22 @@ ROUNDINGS = 8
 
 
 class Replay(NamedTuple):
-    """What the model itself says of one sweep's decisions.
+    """Hold what the model itself says of one sweep's decisions; ``replay`` returns it.
 
     Attributes:
-        log_ratios: Log acceptance ratio of each block, judged where those accepted before it led.
-        position: Where the accepted blocks led.
+        log_ratios: Log acceptance ratio of each block, judged where those accepted before it led,
+            shape ``(num_blocks,)``.
+        position: Where the accepted blocks led, shape ``(num_params,)``.
         log_density: Log density there.
-        sizes: Sum of the absolute terms of each block's two log densities.
-        is_drawn: Which coordinates are draws from a conditional, which follow from a rounded sum.
+        sizes: Sum of the absolute terms of each block's two log densities, shape ``(num_blocks,)``.
+        is_drawn: Which coordinates are draws from a conditional, which follow from a rounded sum,
+            shape ``(num_params,)``.
+
+    Example:
+        >>> ratios, nothing = torch.tensor([-0.1, 0.2]), torch.tensor(0.0)
+        >>> said = Replay(ratios, torch.zeros(4), nothing, torch.ones(2), torch.zeros(4).bool())
+        >>> said.log_ratios > torch.tensor([-1.0, 0.5])  # what would be accepted
+        tensor([ True, False])
     """
 
     log_ratios: Tensor
@@ -65,6 +73,21 @@ def replay(
         z: Its standard normal noise, shape ``(num_params,)``.
         adaptation: The moves' states.
         accepted: The decisions to follow, shape ``(num_blocks,)``.
+
+    Returns:
+        The model's own log ratios, and where the decisions lead.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> from pyro_fnbg.testing import make_inputs, run_on, start
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("feedforward", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> inputs = make_inputs(run, scale=0.5)
+        >>> record, of_chain = run_on(run, inputs).of_chain(0), inputs.of_chain(0)
+        >>> given = of_chain.positions, None, of_chain.z[0], of_chain.adaptation
+        >>> said = replay(run.problem, *given, record.accepted[0])
+        >>> torch.equal(said.position, record.positions[0])
+        True
     """
     increment, corrections = problem.moves.displace(adaptation, position, z)
     density = problem.density.on(rows)
@@ -108,6 +131,18 @@ def assert_follows(record: Record, expected: Replay, log_u: Tensor, tolerance: f
 
     Raises:
         AssertionError: If something differs; says what, and by how much.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> from pyro_fnbg.testing import make_inputs, run_on, start
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("feedforward", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> inputs = make_inputs(run, scale=0.5)
+        >>> record, of_chain = run_on(run, inputs).of_chain(0), inputs.of_chain(0)
+        >>> given = of_chain.positions, None, of_chain.z[0], of_chain.adaptation
+        >>> said = replay(run.problem, *given, record.accepted[0])
+        >>> of_sweep = Record(*(values[0] for values in record[:4]), of_chain.adaptation)
+        >>> assert_follows(of_sweep, said, of_chain.log_u[0], tolerance=1e-3)
     """
     # A term comes from a chain of some operations, each rounded; squares double the relative error
     rounding = ROUNDINGS * torch.finfo(record.positions.dtype).eps * expected.sizes

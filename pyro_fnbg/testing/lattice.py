@@ -41,6 +41,11 @@ class Outcome(NamedTuple):
         position: Where it led, shape ``(num_params,)``.
         log_ratios: Log acceptance ratio of every block, shape ``(num_blocks,)``.
         accepted: Every block's decision, shape ``(num_blocks,)``.
+
+    Example:
+        >>> stayed = Outcome(torch.zeros(2), torch.tensor([-0.4]), torch.tensor([False]))
+        >>> stayed.log_ratios.exp()
+        tensor([0.6703])
     """
 
     position: Tensor
@@ -54,6 +59,15 @@ class Sweep(Protocol):
     Block b's candidate moves the block's coordinates by their increments, shape ``(num_params,)``,
     and is accepted where ``log_u[b]``, shape ``(num_blocks,)``, is below its log ratio.
     ``sweep_of`` makes one of an engine.
+
+    Example:
+        >>> def sweep(position, increments, log_u):  # one block, on a standard Normal
+        ...     moved = position + increments
+        ...     log_ratio = 0.5 * (position.square() - moved.square()).sum()
+        ...     accepted = log_u < log_ratio
+        ...     return Outcome(torch.where(accepted, moved, position), log_ratio[None], accepted)
+        >>> sweep(torch.zeros(1), torch.ones(1), torch.tensor([-1.0])).position
+        tensor([1.])
     """
 
     def __call__(self, position: Tensor, increments: Tensor, log_u: Tensor) -> Outcome:
@@ -128,6 +142,16 @@ def block_matrix(sweep: Sweep, lattice: Lattice, partition: Partition, block: in
     Raises:
         AssertionError: If a decision is not what the reported ratio says, or a rejected candidate
             leaves a trace.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP, Block
+        >>> from pyro_fnbg.testing import start, sweep_of
+        >>> x, y = torch.tensor([[-1.0], [2.0]], dtype=torch.float64), torch.tensor([1, 0])
+        >>> blocks = Partition((Block("weight", (0,)), Block("bias", (1,))), 2)
+        >>> model = BayesianMLP([1, 1], likelihood="bernoulli")
+        >>> sweep = sweep_of(start("trace", model, x, y, blocks=blocks))
+        >>> block_matrix(sweep, Lattice([[-1.0, 1.0], [0.0]]), blocks, block=0).shape
+        torch.Size([2, 2])
     """
     matrix = torch.zeros(len(lattice), len(lattice), dtype=torch.float64)
     shut = torch.full((partition.num_blocks,), NEVER, dtype=torch.float64)
@@ -168,6 +192,16 @@ def sweep_matrix(sweep: Sweep, lattice: Lattice, partition: Partition) -> Tensor
 
     Raises:
         AssertionError: If a sweep does not lead where the accepted blocks moved.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP, Block
+        >>> from pyro_fnbg.testing import start, sweep_of
+        >>> x, y = torch.tensor([[-1.0], [2.0]], dtype=torch.float64), torch.tensor([1, 0])
+        >>> blocks = Partition((Block("weight", (0,)), Block("bias", (1,))), 2)
+        >>> model = BayesianMLP([1, 1], likelihood="bernoulli")
+        >>> sweep = sweep_of(start("trace", model, x, y, blocks=blocks))
+        >>> sweep_matrix(sweep, Lattice([[-1.0, 1.0], [0.0, 0.5]]), blocks).shape
+        torch.Size([4, 4])
     """
     matrix = torch.zeros(len(lattice), len(lattice), dtype=torch.float64)
     for number, point in enumerate(lattice.points):
@@ -203,6 +237,14 @@ def assert_invariant(matrix: Tensor, log_density: Tensor, tolerance: float = 1e-
 
     Raises:
         AssertionError: If a row is no distribution, or the distribution changes in a step.
+
+    Example:
+        >>> matrix = torch.tensor([[0.5, 0.5], [0.25, 0.75]], dtype=torch.float64)
+        >>> assert_invariant(matrix, torch.tensor([1.0, 2.0]).double().log())
+        >>> assert_invariant(matrix, torch.zeros(2))
+        Traceback (most recent call last):
+            ...
+        AssertionError: the distribution is not invariant: a share changes by 0.125
     """
     share = _distribution(log_density)
     if not (matrix >= -tolerance).all():
@@ -225,6 +267,14 @@ def assert_reversible(matrix: Tensor, log_density: Tensor, tolerance: float = 1e
 
     Raises:
         AssertionError: If two flows differ.
+
+    Example:
+        >>> around = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]).double()
+        >>> assert_invariant(around, torch.zeros(3))
+        >>> assert_reversible(around, torch.zeros(3))
+        Traceback (most recent call last):
+            ...
+        AssertionError: the step is not reversible: two flows differ by 0.333
     """
     flow = _distribution(log_density).unsqueeze(1) * matrix
     gap = float((flow - flow.T).abs().max())

@@ -66,6 +66,21 @@ def with_engine(run: Run, engine: Engine) -> Run:
     Args:
         run: The problem and a chain, from ``start``.
         engine: The engine.
+
+    Returns:
+        The run. The one given stays as it is.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("trace", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> from pyro_fnbg.engines.trace import TraceEngine
+        >>> class Mine(TraceEngine):
+        ...     name = "mine"
+        >>> problem = run.problem
+        >>> mine = Mine(problem.density, problem.partition, problem.moves)
+        >>> with_engine(run, mine).problem.engine.name
+        'mine'
     """
     return Run(replace(run.problem, engine=engine), run.chain)
 
@@ -76,6 +91,16 @@ def with_scales(problem: Problem, scales: Tensor) -> tuple[MoveState, ...]:
     Args:
         problem: What the chains share.
         scales: Proposal scales, shape ``(..., num_blocks)``.
+
+    Returns:
+        The states, in the order of the problem's moves.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("trace", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> with_scales(run.problem, torch.tensor([0.1, 0.2, 0.3]))
+        (ScaleState(scales=tensor([0.1000, 0.2000, 0.3000])),)
     """
     return tuple(
         type(state)(*(scales[..., move.blocks] for _ in state))
@@ -107,6 +132,14 @@ def make_inputs(
 
     Returns:
         What the engine's ``run`` takes.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("trace", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> inputs = make_inputs(run, chains=2, sweeps=5, scale=0.5)
+        >>> inputs.z.shape, inputs.log_u.shape
+        (torch.Size([2, 5, 7]), torch.Size([2, 5, 3]))
     """
     problem, num_blocks = run.problem, run.problem.partition.num_blocks
     rng = torch.Generator().manual_seed(seed)
@@ -138,6 +171,14 @@ def run_on(run: Run, inputs: SweepInputs) -> Record:
 
     Returns:
         What happened: positions, log ratios, decisions and log densities of every sweep.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("trace", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> record = run_on(run, make_inputs(run, chains=2, sweeps=5))
+        >>> record.positions.shape, record.accepted.shape
+        (torch.Size([2, 5, 7]), torch.Size([2, 5, 3]))
     """
     with pyro.validation_enabled(False):
         return run.problem.engine.run(inputs)
@@ -160,6 +201,17 @@ def run_sweeps(
         z: Standard normal noise, shape ``(K, num_params)``.
         log_u: Logarithms of uniforms, shape ``(K, num_blocks)``.
         scales: Proposal scales, shape ``(num_blocks,)``.
+
+    Returns:
+        What happened in each sweep.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("trace", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> z, log_u = torch.randn(4, 7).double(), torch.rand(4, 3).double().log()
+        >>> run_sweeps(run, torch.zeros(7), [None] * 4, z, log_u, torch.ones(3)).positions.shape
+        torch.Size([4, 7])
     """
     batches = [row for row in rows if row is not None]
     inputs = SweepInputs(
@@ -191,6 +243,14 @@ def one_sweep(
 
     Returns:
         The record, without a dimension for chains and with one for the one sweep.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("trace", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> always_never = [-torch.inf, torch.inf, torch.inf]
+        >>> one_sweep(run, torch.zeros(7), torch.ones(7), always_never).accepted
+        tensor([[ True, False, False]])
     """
     return run_sweeps(
         run,
@@ -224,6 +284,14 @@ def run_chain(
 
     Returns:
         Positions after each sweep, shape ``(num_sweeps, num_params)``.
+
+    Example:
+        >>> from pyro_fnbg import BayesianMLP
+        >>> x, y = torch.linspace(-1, 1, 6).unsqueeze(-1), torch.arange(6) % 2
+        >>> run = start("trace", BayesianMLP([1, 2, 1], likelihood="bernoulli"), x, y)
+        >>> scales, key = torch.full((3,), 0.5).double(), ChainKey(seed=0, chain=0)
+        >>> run_chain(run, torch.zeros(7), scales, 20, key, chunk=10).shape
+        torch.Size([20, 7])
     """
     positions = []
     size = len(position), run.problem.partition.num_blocks
@@ -241,6 +309,9 @@ def sweep_of(run: Run, rows: Tensor | None = None) -> Sweep:
     Args:
         run: The problem; its blocks must walk.
         rows: Rows of every sweep's batch; None for all rows.
+
+    Returns:
+        From a position, increments and thresholds to what the sweep did.
 
     Example:
         >>> from pyro_fnbg import BayesianMLP

@@ -43,6 +43,14 @@ def test_it_is_shown_on_request(is_shown, capsys):
     assert ("work: 100%" in capsys.readouterr().err) == is_shown
 
 
+@pytest.mark.parametrize("value", ["1", ""])
+def test_the_environment_leaves_it_out(value, monkeypatch, capsys):
+    monkeypatch.setenv("TQDM_DISABLE", value)
+    with progress_bar(3, True, desc="work") as bar:
+        bar.update(3)
+    assert ("work: 100%" in capsys.readouterr().err) == (value == "")
+
+
 @contextmanager
 def terminal(columns, monkeypatch):
     """Put a terminal of a width in the place of standard error, and collect what it is sent."""

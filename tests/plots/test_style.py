@@ -98,6 +98,19 @@ def test_style_of_the_caller_is_left_alone_and_nothing_is_shown(
     assert dict(plt.rcParams) == before
 
 
+def test_what_the_first_figure_sets_stays(monkeypatch):
+    subplots = plt.subplots
+
+    def first_of_a_notebook(*args, **options):
+        plt.rcParams["interactive"] = True  # as its backend does when it is loaded
+        return subplots(*args, **options)
+
+    monkeypatch.setitem(plt.rcParams, "interactive", False)
+    monkeypatch.setattr(plt, "subplots", first_of_a_notebook)
+    plots.plot_accuracy({"group": [0.5]})
+    assert plt.rcParams["interactive"]
+
+
 def test_looks_differ_in_colour_or_marker():
     assert len({tuple(look(number).values()) for number in range(49)}) == 49
 
