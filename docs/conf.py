@@ -35,9 +35,9 @@ nb_execution_timeout = 900
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
-# Bars would be widgets, which a page shows by scripts from elsewhere only
+# Bars would be widgets, which a page shows by scripts from elsewhere only. Kernels that are told of
+# another backend, as by the Makefile, leave out the pictures
 os.environ["TQDM_DISABLE"] = "1"
-# One that is set, as by make, would keep pictures out of the pages
 os.environ.pop("MPLBACKEND", None)
 
 # A link to a name, a page or a place in it that does not exist is a warning, and so an error. Types
@@ -63,7 +63,7 @@ html_theme_options = {
 html_title = f"{project} {release}"
 html_copy_source = False
 html_static_path = ["_static"]
-html_css_files = ["narrow.css"]
+html_css_files = ["pages.css"]
 
 # Browsers show MathML by themselves; the scripts that Sphinx would load need a network
 html_math_renderer = "mathml"

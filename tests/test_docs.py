@@ -1,6 +1,8 @@
 """What the documentation shows runs as it is written, and it leaves no public name out."""
 
+import os
 import re
+import runpy
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -117,3 +119,11 @@ def test_every_page_is_in_a_table_of_contents():
     ]
     assert len(notebooks) >= 4
     assert sorted([*listed, "index"]) == sorted([*PAGES, *notebooks])
+
+
+def test_notebooks_are_built_with_pictures_and_without_bars(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setenv("TQDM_DISABLE", "")
+    runpy.run_path(str(DOCS / "conf.py"))
+    assert "MPLBACKEND" not in os.environ
+    assert os.environ["TQDM_DISABLE"] == "1"
