@@ -19,8 +19,9 @@ from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.engines.base import Engine
 from pyro_fnbg.model.bound import BoundModel
 from support.engines import ENGINES
+from support.slow import slowly
 
-on_every_engine = pytest.mark.parametrize("engine", ENGINES)
+on_every_engine = pytest.mark.parametrize("engine", [ENGINES[0], slowly(ENGINES[1]), *ENGINES[2:]])
 
 NET = BayesianMLP([2, 2, 2], likelihood="categorical")
 ROWS, WARMUP = 24, 6

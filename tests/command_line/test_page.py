@@ -91,6 +91,7 @@ def test_stored_predictions_take_the_place_of_weights(tmp_path):
     assert any(name.startswith("probability of class ") for name in page.headings)
 
 
+@pytest.mark.slow
 def test_one_chain_has_no_ranks(tmp_path):
     drive(FNBG(NET), X, Y, store=tmp_path / "run")
     page = Page(tmp_path / "run")
@@ -123,6 +124,7 @@ def of_a_name_that_is_markup(y):
         pyro.sample("y", dist.Normal(mean[0], 1.0), obs=y)
 
 
+@pytest.mark.slow
 def test_names_of_a_store_are_no_markup(tmp_path):
     drive(FNBG(of_a_name_that_is_markup), X[:, 0], store=tmp_path / "<i>run", num_chains=2)
     page = Page(tmp_path / "<i>run")
@@ -131,6 +133,7 @@ def test_names_of_a_store_are_no_markup(tmp_path):
     assert "<b>&$m^$[1]" in page.headings
 
 
+@pytest.mark.slow
 def test_of_many_chains_and_draws_some_are_shown(tmp_path, monkeypatch):
     monkeypatch.setattr(quantities, "MAX_DRAWS", 9)
     monkeypatch.setattr(quantities, "MAX_CHAINS", 6)

@@ -9,6 +9,7 @@ from pyro_fnbg.command_line.quantities import coordinates, log_density, worst_pr
 from pyro_fnbg.command_line.summary import Summary
 from pyro_fnbg.stores.contents import Contents
 from support.drivers import drive
+from support.slow import slowly
 from support.stores import NET, SIZES, X, Y
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
@@ -20,7 +21,7 @@ def summary(tmp_path):
     return Summary(Contents.read(tmp_path / "run"))
 
 
-@pytest.mark.parametrize(("most", "every"), [(40, 1), (39, 2), (13, 4), (1, 40)])
+@pytest.mark.parametrize(("most", "every"), [slowly(40, 1), slowly(39, 2), (13, 4), slowly(1, 40)])
 def test_each_is_the_last_of_so_many_draws(most, every, summary, monkeypatch):
     monkeypatch.setattr(quantities, "MAX_DRAWS", most)
     first, _, last = coordinates(summary)

@@ -117,6 +117,7 @@ def without_folders(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_package_is_imported_where_nothing_can_be_written(without_folders, tmp_path):
     done = without_folders(SHUFFLE)
     assert done.returncode == 0, done.stderr

@@ -24,11 +24,12 @@ from pyro_fnbg.core.tasks import (
     torch_threads,
 )
 from support.cluster import kill_once, pids_of_workers
+from support.slow import slowly
 
 pytestmark = pytest.mark.usefixtures("limited")
 
 
-@pytest.fixture(params=["threads", "cluster"])
+@pytest.fixture(params=["threads", slowly("cluster")])
 def start(request):
     """Start workers, of either kind, that share something."""
     if request.param == "threads":
@@ -237,6 +238,7 @@ def die(shared, item):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_its_workers_ends_in_an_error(client, monkeypatch):
     monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 1)
     with (

@@ -70,6 +70,7 @@ def test_adapt_leaves_the_scales_alone_without_gain():
     assert torch.equal(adapt(scales, torch.rand(5), torch.rand(5), torch.tensor(0.0)), scales)
 
 
+@pytest.mark.slow
 def test_a_scale_settles_where_the_mean_acceptance_over_slow_changes_is_its_aim():
     """As in a chain that stays for long where one scale fits, and then where another does.
 

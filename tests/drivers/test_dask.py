@@ -115,6 +115,7 @@ def test_chains_are_those_of_one_process(engine, client, data):
     assert told == found._diagnostics[-1]["acceptance rate by block"]
 
 
+@pytest.mark.slow
 def test_where_a_stretch_ends_changes_nothing(client, data):
     expected = drive(FNBG(NET), *data, draws=400, num_chains=2)
     client.run(set_bounds, 60.0, 100)
@@ -126,6 +127,7 @@ def test_where_a_stretch_ends_changes_nothing(client, data):
     assert_same_run(again, expected)
 
 
+@pytest.mark.slow
 def test_start_values_and_a_model_without_a_module_are_sent(client):
     start = {"a": torch.tensor([[1.0, 2.0], [-3.0, 0.0]]), "scale": torch.zeros(2)}
     options = {"draws": 5, "warmup": 0, "num_chains": 2, "initial_params": start}
@@ -203,6 +205,7 @@ def test_an_error_of_set_up_on_a_worker_comes_home(client):
     assert "In a worker of the cluster:" in str(caught.value.__notes__)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("heard_ctrl_c", "short_stretches")
 def test_ctrl_c_keeps_the_draws_so_far(client):
     def press(kernel, params, stage, i):
@@ -276,6 +279,7 @@ def test_a_worker_that_is_killed_loses_no_draw(client, tmp_path):
     assert_same_run(found, expected)
 
 
+@pytest.mark.slow
 def test_a_model_that_kills_every_worker_ends_in_an_error(client, monkeypatch):
     monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 1)
     mcmc = drive(FNBG(simple), torch.ones(3), draws=4)

@@ -19,6 +19,7 @@ from pyro_fnbg.results import estimates
 from pyro_fnbg.results.estimates import import_arviz
 from support.drivers import by_chain, drive, same, stock
 from support.engines import ENGINES
+from support.slow import slowly
 
 az = import_arviz()
 IS_ARVIZ_1 = int(az.__version__.partition(".")[0]) >= 1
@@ -26,7 +27,7 @@ METHODS = ("vectorized", "sequential", "processes")
 ROWS = 24
 NET = BayesianMLP([2, 2, 2], likelihood="categorical")
 
-on_every_engine = pytest.mark.parametrize("engine", ENGINES)
+on_every_engine = pytest.mark.parametrize("engine", [ENGINES[0], slowly(ENGINES[1]), *ENGINES[2:]])
 pytestmark = [
     # A fork in a process that has threads is what Python 3.12 warns of
     pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),
@@ -225,7 +226,7 @@ def test_keyword_arguments_reach_the_model_and_gradients_stay_out(data):
     assert not any(value.requires_grad for value in mcmc.get_samples().values())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS[:2], slowly(METHODS[2])])
 def test_only_saved_sites_are_kept_and_the_statistics_are_of_all(method):
     options = {"draws": 8, "warmup": 4, "num_chains": 2}
     full = drive(FNBG(regression), torch.ones(7), **options)
@@ -533,7 +534,7 @@ def stop_at(stage, number, error):
         ("feedforward", "vectorized"),
         ("fused", "vectorized"),
         ("fused", "sequential"),
-        ("trace", "processes"),
+        slowly("trace", "processes"),
     ],
 )
 def test_ctrl_c_keeps_the_draws_so_far(engine, method):

@@ -41,7 +41,7 @@ def run(driver, kernel, *data, draws=20, warmup=10, mp_context="fork", **options
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("engine", [slowly("trace"), "feedforward", "fused"])
+@pytest.mark.parametrize("engine", [slowly("trace"), slowly("feedforward"), "fused"])
 def test_two_forked_chains_differ_and_repeat_with_the_seed(driver, engine):
     found = []
     for _ in range(2):

@@ -20,6 +20,7 @@ def annealed(density, starts, num_steps, is_moved=None, seed=0, advance=lambda c
     return anneal(density, starts, moved, num_steps, generator, advance)
 
 
+@pytest.mark.slow
 def test_chains_end_spread_as_the_density_says():
     chains = 300
     found = annealed(gaussian, torch.zeros(chains, 20), 4_000)
@@ -94,6 +95,7 @@ def test_no_chain_falls_where_numbers_have_no_smaller_steps():
     assert (found.log_densities > -1e4).all()
 
 
+@pytest.mark.slow
 def test_a_chain_that_has_melted_is_put_back_before_it_cools_and_at_the_end():
     """From a hollow that holds a cold chain, on a plain that no gradient leads back from."""
 

@@ -251,6 +251,7 @@ def test_bad_arguments_are_named(arguments, words):
         warm_start(regression, X, Y, disable_progbar=True, **arguments)
 
 
+@pytest.mark.slow
 def test_annealed_chains_end_where_the_posterior_has_its_mass():
     """With a likelihood that says little the posterior is the prior, whose mode is at 0."""
     model = BayesianMLP([2, 30, 1], likelihood="normal", observation_scale=100.0)
@@ -272,6 +273,7 @@ def test_annealed_chains_end_where_the_posterior_has_its_mass():
     assert abs(float(squares(annealed).mean()) - 1) < 4.5 * standard_error
 
 
+@pytest.mark.slow
 def test_annealing_of_any_model_moves_its_sites_together():
     found = fit(regression, X, Y, num_chains=40, held_out=0.0, steps=300, annealing_steps=800)
     spread = found["slopes"].std(0)

@@ -48,6 +48,7 @@ def same(found, expected):
         equal(found.quantiles[level], value)
 
 
+@pytest.mark.slow
 def test_a_cluster_predicts_the_same(client, rows):  # noqa: F811
     samples, x, y = rows
     same(predict(NET, samples, x, y, client=client), predict(NET, samples, x, y))

@@ -15,6 +15,7 @@ from torch.distributions import Normal
 from pyro_fnbg import BayesianMLP, log_likelihood, predict, sample_responses
 from pyro_fnbg.prediction import evaluation, sources
 from pyro_fnbg.prediction.predictive import marginal_predictive, predictive_probabilities
+from support.slow import slowly
 
 SCALED = BayesianMLP(
     [3, 5, 1], likelihood="normal", observation_scale=dist.LogNormal(torch.zeros(()), 1.0)
@@ -286,7 +287,9 @@ def test_the_course_of_scores_is_that_of_predictions_from_fewer_draws(model, num
         assert table.loc[name, "chain 0"].tolist() == course.by_chain[name][0].tolist()
 
 
-@pytest.mark.parametrize("model", [SCALED, FIXED, STUDENT, COUNTS, CLASSES, counted])
+@pytest.mark.parametrize(
+    "model", [SCALED, slowly(FIXED), slowly(STUDENT), COUNTS, CLASSES, counted]
+)
 def test_the_memory_limit_changes_no_result(model, x, monkeypatch):
     samples = samples_of(model)
     y = None if model is counted else labels_of(model)

@@ -60,8 +60,8 @@ Time
 : Seconds are those of the processor. Our chains and the deep ensemble may take as many as
   sklearn-contrib-bde took for the same set and seed, unless another budget is among their settings.
   What is compiled is counted: by JAX in every row, by our engine once in an environment, in its
-  first row. Beside other work the same takes up to twice the seconds, sklearn-contrib-bde's and ours
-  alike: compare methods within a seed
+  first row. Beside other work the same takes up to twice the seconds, by any method: compare
+  them within a seed
 
 ## Methods
 """
