@@ -38,6 +38,7 @@ def set_up(model, args, **options):
     return Run(kernel.problem, kernel.state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_engine_of_choice_takes_the_decisions_of_trace(name, double):
     case = CASES[name]()

@@ -136,6 +136,7 @@ def test_tests_of_other_things_ignore_these_words():
     assert len(FIRST_WORDS) == len(SAID)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", [MCMC, MultiChainMCMC])
 @pytest.mark.parametrize("case", NOT_SAID)
 def test_it_is_not_said_where_it_does_not_apply(case, driver):

@@ -135,6 +135,7 @@ def test_what_is_no_store_or_no_place_is_refused(store, tmp_path, capsys, monkey
     assert "Permission denied: 'a.html'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_work_that_fails_has_another_status(store, tmp_path, capsys, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")

@@ -144,6 +144,7 @@ def reason_of(model, warmup_steps, *args, **options):
     return kernel.engine, kernel.diagnostics()["reason for the engine"]
 
 
+@pytest.mark.slow
 def test_long_runs_are_compiled(monkeypatch):
     """By their warmup, which is known in every way to run; 3 sites have a block each."""
     monkeypatch.setattr(choice, "STEPS_THAT_PAY", 10)

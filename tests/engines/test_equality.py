@@ -371,6 +371,7 @@ def test_fused_chain_of_many_is_the_chain_alone_bit_for_bit(name, dtype, threads
         assert torch.equal(run.problem.engine.moved_rows, moved[mine])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_feedforward_chain_of_many_decides_as_the_chain_alone(name):
     """In double precision; batched products round otherwise than single ones."""

@@ -222,6 +222,7 @@ def test_decisions_are_those_of_the_model(name, engine, batch_size):
     assert "was found to be" in run.problem.engine_reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_blocks_are_those_of_nodes(name):
     """Each the weights and the bias of one node, whatever the sites look like."""

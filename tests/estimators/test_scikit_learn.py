@@ -11,6 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* blocks hardly moved:UserWarni
 BRIEF = {"num_samples": 200, "warmup_steps": 300}
 
 
+@pytest.mark.slow
 @parametrize_with_checks([BNNClassifier(**BRIEF), BNNRegressor(**BRIEF)])
 def test_a_brief_run_passes(estimator, check):
     check(estimator)

@@ -86,6 +86,7 @@ def test_a_dead_block_is_named_by_pyros_driver_for_each_chain_in_turn():
     assert all("of w.node2 (0.00%): use more" in str(warning.message) for warning in caught)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*hardly moved:UserWarning")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("model", [needle, broken])

@@ -193,6 +193,7 @@ def failing(error, after=300):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the run was stopped by an error:UserWarning")
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize(
@@ -227,6 +228,7 @@ def fails_validation(y):
     pyro.sample("y", dist.Normal(0.0, a.sum() - 90.0), obs=y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("model", [far_away, fails_validation])
 def test_a_start_that_only_the_user_knows_is_enough(driver, model):

@@ -47,6 +47,7 @@ def stop_at(stage, number, error):
     return hook
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("stage", ["Warmup", "Sample"])
 def test_pyros_driver_lets_an_interrupt_through_and_the_kernel_runs_again(engine, stage):
@@ -199,6 +200,7 @@ def test_a_kernel_fits_one_data_set_after_the_other(driver, engine):
     assert same(by_chain(found), by_chain(fresh))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize(
     "copied", [copy.copy, copy.deepcopy, lambda k: pickle.loads(pickle.dumps(k))]

@@ -251,6 +251,7 @@ def test_other_numbers_have_exact_moments_and_quantiles_of_drawn_responses(x):
         assert abs(share - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [SCALED, FIXED, NETWORK, COUNTS, BINARY, CLASSES])
 @pytest.mark.parametrize("num_chains", [1, 3])
 def test_the_course_of_scores_is_that_of_predictions_from_fewer_draws(model, num_chains, x):

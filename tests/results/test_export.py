@@ -238,6 +238,7 @@ def test_data_are_all_rows_in_order_without_factors_and_computed_values(options)
     assert np.array_equal(found["y"].values, y.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 4, 5, 15])
 def test_models_that_subsample_themselves_give_all_rows(size):
     def model(y, pairs):
