@@ -18,10 +18,9 @@ from pyro_fnbg.core import tasks
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.engines.base import Engine
 from pyro_fnbg.model.bound import BoundModel
-from support.engines import ENGINES
-from support.slow import slowly
+from support.engines import ENGINES, FOR_DRIVERS
 
-on_every_engine = pytest.mark.parametrize("engine", [ENGINES[0], slowly(ENGINES[1]), *ENGINES[2:]])
+on_every_engine = pytest.mark.parametrize("engine", FOR_DRIVERS)
 
 NET = BayesianMLP([2, 2, 2], likelihood="categorical")
 ROWS, WARMUP = 24, 6

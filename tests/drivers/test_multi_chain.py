@@ -18,7 +18,7 @@ from pyro_fnbg.chains import setup as run_module
 from pyro_fnbg.results import estimates
 from pyro_fnbg.results.estimates import import_arviz
 from support.drivers import by_chain, drive, same, stock
-from support.engines import ENGINES
+from support.engines import FOR_DRIVERS
 from support.slow import slowly
 
 az = import_arviz()
@@ -27,7 +27,7 @@ METHODS = ("vectorized", "sequential", "processes")
 ROWS = 24
 NET = BayesianMLP([2, 2, 2], likelihood="categorical")
 
-on_every_engine = pytest.mark.parametrize("engine", [ENGINES[0], slowly(ENGINES[1]), *ENGINES[2:]])
+on_every_engine = pytest.mark.parametrize("engine", FOR_DRIVERS)
 pytestmark = [
     # A fork in a process that has threads is what Python 3.12 warns of
     pytest.mark.filterwarnings("ignore:.*use of fork.*may lead to deadlocks"),

@@ -30,6 +30,8 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 # Every exactness test runs on each of these
 ENGINES = ("trace", "captured", "feedforward", "fused")
 FAST = ("feedforward", "fused")
+# For what drivers do, where one engine that runs any model is enough in a hurry
+FOR_DRIVERS = (ENGINES[0], slowly(ENGINES[1]), *ENGINES[2:])
 # With captured operations compiled as well, some seconds a model
 WITH_COMPILED = (*ENGINES, pytest.param("compiled", marks=[pytest.mark.slow, needs_compiler]))
 # The same for long chains, which take half a minute where Python runs something for every block
