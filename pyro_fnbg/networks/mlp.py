@@ -178,7 +178,7 @@ class BayesianMLP:
         with pyro.plate("data", len(x), device=str(x.device)):
             batch = pyro.subsample(x, event_dim=1)
             if is_unchecked:
-                _check_finite(batch)
+                _check_finite(batch, x)
             outputs = self.forward(parameters, batch)
             if y is not None:
                 y = pyro.subsample(y, event_dim=y.dim() - 1)
@@ -260,12 +260,15 @@ class BayesianMLP:
             raise ValueError(f"{expected}, with at least one row; got {tuple(x.shape)}")
 
 
-def _check_finite(x: Tensor) -> None:
+def _check_finite(batch: Tensor, x: Tensor) -> None:
     # A sum takes a fraction of the network's time, and is finite almost always
-    if not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all()):
-        row = int((~torch.isfinite(x)).any(-1).reshape(-1).nonzero()[0])
-        values = x.reshape(-1, x.shape[-1])[row].tolist()
-        raise ValueError(f"x must hold finite numbers, got {values}")
+    if not bool(torch.isfinite(batch.sum())) and not bool(torch.isfinite(batch).all()):
+        # In x, since nobody knows the rows of a batch by their place in it
+        row, column = (~torch.isfinite(x)).nonzero()[0].tolist()
+        raise ValueError(
+            f"x must hold finite numbers, got {x[row, column].item()} in row {row} (from 0), "
+            f"column {column}"
+        )
 
 
 def _checked_widths(widths: Sequence[int]) -> tuple[int, ...]:

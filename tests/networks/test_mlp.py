@@ -546,7 +546,11 @@ def test_labels_of_a_wrong_type(y, message):
 
 
 BAD_ROWS = {
-    "x": (torch.where(torch.arange(5) == 4, NAN, INPUTS.T).T, torch.zeros(5), "x must hold finite"),
+    "x": (
+        torch.where(torch.arange(5) == 4, NAN, INPUTS.T).T,
+        torch.zeros(5),
+        r"x must hold finite numbers, got nan in row 4 \(from 0\), column 0",
+    ),
     "label": (INPUTS, torch.tensor([0, 1, 2, 3, 4]), "from 0 to 3, got 4"),
     "one-hot": (INPUTS, torch.eye(5)[:, :4], "y must hold one-hot rows"),
 }
