@@ -29,6 +29,9 @@ DATA ?=
 # What make bench-uci compares with; one pins old packages, and neither is imported here
 VENV_PEERS := .venv-peers
 PEERS := sklearn-contrib-bde==1.0.2 numpyro==0.22.0
+# Samplers of others, which need newer versions of the same
+VENV_SAMPLERS := .venv-samplers
+OTHER_SAMPLERS := blackjax==1.7.1 numpyro==0.22.0
 # What repeats the paper's experiments, in their order there; scripts share chains
 PAPER := blocks exact_and_approximate depth_and_acceptance depth_and_predictions traces \
 	batch_size_and_likelihood batch_size_and_predictions chain_length_and_predictions augmentation \
@@ -45,7 +48,7 @@ check test test-all test-exactness test-arviz1 frozen: export PYTHONDONTWRITEBYT
 
 .DEFAULT_GOAL := help
 .PHONY: help install check test test-all test-exactness test-arviz1 frozen bench bench-full \
-	bench-uci demo paper docs dist smoke bounds clean
+	bench-uci bench-samplers demo paper docs dist smoke bounds clean
 
 help:
 	@echo "make install      build .venv with the package and its developer tools"
@@ -61,6 +64,8 @@ help:
 	@echo "make bench-full   the same at length, which takes up to an hour"
 	@echo "make bench-uci    score chains beside other methods on the sets in DATA=FOLDER; takes hours, and"
 	@echo "                  goes on where it was; the tables go to docs/uci.md"
+	@echo "make bench-samplers  effective draws a second beside NUTS and slice sampling, in half an hour; needs"
+	@echo "                  DATA=FOLDER; the tables go to docs/samplers.md"
 	@echo "make demo         run examples/demo.py; its output goes to demo-output/"
 	@echo "make paper        quick runs of all the paper's experiments, in examples/paper/; tables and pictures"
 	@echo "                  go to paper-output/quick/; DATA=FOLDER takes rows of real data"
@@ -146,6 +151,14 @@ $(VENV_PEERS)/.installed:
 	$(VENV_PEERS)/bin/python -m pip install -qq $(PEERS)
 	@touch $@
 
+bench-samplers: $(STAMP) $(VENV_SAMPLERS)/.installed
+	PYTHONPATH=tests $(PY) -m benchmarks.samplers --data "$(DATA)" --peer $(VENV_SAMPLERS)/bin/python
+
+$(VENV_SAMPLERS)/.installed:
+	"$(PYTHON)" -m venv --clear $(VENV_SAMPLERS)
+	$(VENV_SAMPLERS)/bin/python -m pip install -qq $(OTHER_SAMPLERS)
+	@touch $@
+
 demo: $(STAMP)
 	$(PY) examples/demo.py
 
@@ -172,7 +185,7 @@ bounds: dist
 	BOUNDS=1 .ci/smoke 3.11
 
 clean:
-	rm -rf $(VENV) $(VENV_ARVIZ1) $(VENV_BENCH) $(VENV_PEERS)
+	rm -rf $(VENV) $(VENV_ARVIZ1) $(VENV_BENCH) $(VENV_PEERS) $(VENV_SAMPLERS)
 	rm -rf demo-output bench-output paper-output build dist docs/_build *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find pyro_fnbg tests examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,1 @@
+"""Samplers at equal time: moves of ours, NUTS, and slice sampling."""
