@@ -39,7 +39,8 @@ Versions
 
 Time
 : minutes of the processor, of each chain, for sweeps with their noise and batches; predictions and
-  set-up are not in it. Two chains on two cores take as many minutes as one
+  set-up are not in it. Two chains on two cores take as many minutes as one. Other work ran beside
+  them, so that a minute does not have as many sweeps everywhere
 
 Scores
 : of the 10,000 test images, by probabilities averaged over every fiftieth sweep of the second half
