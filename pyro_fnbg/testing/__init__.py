@@ -4,6 +4,7 @@ Nothing here needs pytest, and ``import pyro_fnbg`` does not load it. A check th
 ``AssertionError`` whose words say what differs and by how much.
 """
 
+from pyro_fnbg.testing.calibration import Calibration, assert_calibrated, kernel_posterior
 from pyro_fnbg.testing.expectations import (
     Estimate,
     assert_expectation,
@@ -43,6 +44,7 @@ from pyro_fnbg.testing.sweeps import (
 )
 
 __all__ = [
+    "Calibration",
     "Estimate",
     "Fault",
     "FaultRun",
@@ -52,6 +54,7 @@ __all__ = [
     "Replay",
     "Sweep",
     "assert_as_model",
+    "assert_calibrated",
     "assert_expectation",
     "assert_follows",
     "assert_invariant",
@@ -63,6 +66,7 @@ __all__ = [
     "block_matrix",
     "estimate",
     "install_requested",
+    "kernel_posterior",
     "kernel_transition",
     "make_inputs",
     "one_sweep",
