@@ -86,10 +86,10 @@ class FNBG(MCMCKernel):
         init_strategy: Where chains start without ``initial_params``: a strategy of
             ``pyro.infer.autoguide.initialization``; a draw from the prior by default.
         moves: What proposes the candidates of blocks that do not name a move themselves: "walk", a
-            Gaussian random walk; or "pcn", preconditioned Crank-Nicolson steps, which leave the
-            prior as it is, so that the likelihood alone decides. Blocks whose priors are no
-            independent Normal distributions of their own get the walk. Whatever it says, variances
-            of priors are drawn from their conditionals where these are known; see ``ScalePrior``.
+            Gaussian random walk; "pcn", preconditioned Crank-Nicolson steps, which leave the prior
+            as it is; or "gibbs", exact draws of the weights of output nodes with Normal responses.
+            Blocks that a move is not for, such as those of other priors, get the walk. Variances of
+            priors are always drawn from their conditionals where known; see ``ScalePrior``.
 
     Attributes:
         config: The arguments.

@@ -15,6 +15,7 @@ from pyro_fnbg.chains.batch_noise import measure_batch_noise
 from pyro_fnbg.chains.statistics import DrawStatistics, means_by_label
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.moves.conjugate import Conjugate
+from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.walk import Walk
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
@@ -176,7 +177,7 @@ def _in_words(report: ChainReport) -> Iterator[tuple[str, Any]]:
     drawn = [
         block
         for block, move in zip(report.blocks, report.moves, strict=True)
-        if move == Conjugate.name
+        if move in (Conjugate.name, Gibbs.name)
     ]
     if drawn:
         yield "blocks drawn from their conditionals", drawn

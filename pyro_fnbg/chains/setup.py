@@ -137,7 +137,13 @@ def start_run(
     check_memory(config.thin, partition)
     targets = targets_of_blocks(config.target_accept_prob, partition)
     moves = make_moves(
-        partition, config.moves, scales, targets, lambda: read_priors().normal, variances
+        partition,
+        config.moves,
+        scales,
+        targets,
+        lambda: read_priors().normal,
+        variances,
+        lambda: structure.normal_nodes,
     )
     problem = Problem(
         bound=bound,

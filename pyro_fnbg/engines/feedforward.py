@@ -20,6 +20,7 @@ from torch import Tensor
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.conjugate import Conjugate
+from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
@@ -104,7 +105,7 @@ class FeedforwardEngine(Engine):
     @staticmethod
     def knows(move: Move) -> bool:
         """Whether a move takes one decision on what is known beforehand, or an exact draw."""
-        return type(move).step in (Move.step, Conjugate.step)
+        return type(move).step in (Move.step, Conjugate.step, Gibbs.step)
 
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""

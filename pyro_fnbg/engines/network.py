@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import shown
-from pyro_fnbg.core.priors import ParameterPriors
+from pyro_fnbg.core.priors import Family, ParameterPriors
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.priors import is_one, parameter_priors, sample_sites, stated_scales
@@ -79,6 +79,20 @@ class Network:
         layer, node = int(layers.min()), int(nodes[0])
         is_one = bool((layers == layer).all() and (nodes == node).all())
         return layer, node if is_one and layer <= self.architecture.num_layers else None
+
+    @property
+    def normal_nodes(self) -> Tensor:
+        """Output node whose weights, given all else, are Normal, by coordinate; -1 for others.
+
+        Its likelihood is "normal", with one scale for all rows, and the priors are Normal as well.
+        """
+        likelihood, (layers, nodes, _) = self.architecture.likelihood, self.places.unbind(-1)
+        is_normal = (layers == self.architecture.num_layers) & (
+            self.priors.families == Family.NORMAL
+        )
+        if likelihood.name != "normal" or likelihood.has_network_scale:
+            is_normal = torch.zeros_like(is_normal)
+        return torch.where(is_normal, nodes, -1)
 
     @property
     def nodes(self) -> tuple[tuple[str, Tensor], ...]:

@@ -77,6 +77,14 @@ class Structure:
             return self.stated
         return self.shown
 
+    @property
+    def normal_nodes(self) -> Tensor:
+        """Which coordinates have Normal conditionals; see ``Network.normal_nodes``."""
+        network = self.network
+        if isinstance(network, Network):
+            return network.normal_nodes
+        return torch.full(self.position.shape, -1)
+
     @cached_property
     def captured(self) -> Captured | NotCaptured:
         """The model's operations, or why they cannot be written down."""

@@ -208,7 +208,7 @@ def no_priors():
 
 
 def test_blocks_get_the_move_that_they_name_or_the_default():
-    assert MOVE_NAMES == ("walk", "pcn")
+    assert MOVE_NAMES == ("walk", "pcn", "gibbs")
     blocks = (Block("a", (0,), move="walk"), Block("b", (1, 2)))
     joint = make_moves(Partition(blocks, 3), "walk", double(0.1, 0.2), double(0.4, 0.3), no_priors)
     (move,) = joint.moves

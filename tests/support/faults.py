@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPILED = {
     f"pyro_fnbg.engines.fused.{name}"
     for name in (
-        "compiled", "elementwise", "layers", "likelihoods", "memory", "moves", "proposals",
-        "sharing", "vectors",
+        "compiled", "elementwise", "layers", "likelihoods", "memory", "moves", "normal",
+        "proposals", "sharing", "vectors",
     )
 }  # fmt: skip
 
@@ -207,6 +207,46 @@ _GENERAL = [
         new="gammaincinv(shapes, tail)",
         killed_by="tests/core/test_conjugate_move.py::"
         "test_noise_is_the_quantile_of_a_gamma_distribution_in_both_tails[7.3]",
+    ),
+    Fault(
+        name="precision-of-a-conditional-without-its-last-column",
+        module="pyro_fnbg.core.moves.gibbs",
+        old="precision[..., i, j] = precision[..., j, i] = both",
+        new="precision[..., i, j] = precision[..., j, i] = both * (i < len(units) - 1)",
+        killed_by="tests/core/test_gibbs_move.py::"
+        "test_a_draw_is_the_mean_and_noise_through_the_root_of_the_precision[shape0]",
+    ),
+    Fault(
+        name="normal-draw-without-the-way-back",
+        module="pyro_fnbg.core.moves.gibbs",
+        old="correction = 0.5 * (noise.square().sum((-1, -2)) - back)",
+        new="correction = 0.5 * noise.square().sum((-1, -2))",
+        killed_by="tests/core/test_gibbs_move.py::"
+        "test_a_draw_is_the_mean_and_noise_through_the_root_of_the_precision[shape0]",
+    ),
+    Fault(
+        name="normal-draw-with-half-the-prior",
+        module="pyro_fnbg.engines.fused.normal",
+        old="rate = 2.0 * net.prior_rates[at]",
+        new="rate = net.prior_rates[at]",
+        killed_by="tests/exactness/test_gibbs_on_engines.py::"
+        "test_the_conditional_in_closed_form[fused]",
+    ),
+    Fault(
+        name="normal-draw-with-noise-reused",
+        module="pyro_fnbg.engines.fused.normal",
+        old="total = shift[i] + np.float64(work.increments[c])",
+        new="total = shift[i] + np.float64(work.increments[moves.order[first]])",
+        killed_by="tests/exactness/test_gibbs_on_engines.py::"
+        "test_the_conditional_in_closed_form[fused]",
+    ),
+    Fault(
+        name="normal-draw-of-a-prior-whose-scale-is-not-looked-up",
+        module="pyro_fnbg.engines.fused.normal",
+        old="if net.holders[at] >= 0:",
+        new="if net.holders[at] >= len(position):",
+        killed_by="tests/exactness/test_gibbs_on_engines.py::"
+        "test_fast_engines_make_the_draws_of_the_trace_engine[shared-fused]",
     ),
     Fault(
         name="sum-of-squares-not-halved",

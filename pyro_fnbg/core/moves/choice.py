@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import and_
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch import Tensor
 from pyro_fnbg.core.blocks import Partition, first_few
 from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.conjugate import Conjugate
+from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import Walk
@@ -19,8 +19,15 @@ from pyro_fnbg.core.priors import NormalPriors, Variances
 __all__ = ["MOVE_NAMES", "make_moves"]
 
 # Those that a kernel can have for all blocks
-MOVE_NAMES = (Walk.name, PCN.name)
+MOVE_NAMES = (Walk.name, PCN.name, Gibbs.name)
 NAMES_OF_BLOCKS = (*MOVE_NAMES, Conjugate.name)
+
+# What blocks must be for a move, in words
+OF_PCN = "whose priors are independent Normal distributions that depend on no other site"
+OF_GIBBS = (
+    "inside one output node of a network whose likelihood is 'normal', with an observation scale "
+    "that does not come from the network, and whose priors there are Normal"
+)
 
 
 def make_moves(
@@ -30,11 +37,12 @@ def make_moves(
     targets: Tensor,
     read_priors: Callable[[], NormalPriors],
     variances: Variances | None = None,
+    read_normal_nodes: Callable[[], Tensor] | None = None,
 ) -> JointMoves:
     """Give each block the move that it names, or the default.
 
-    A block that names no move and has a prior that the default does not know gets the walk; one of
-    variances that can be drawn from their conditionals is.
+    A block that names no move and is not such as the default is for gets the walk; one of variances
+    that can be drawn from their conditionals is.
 
     Args:
         partition: The blocks.
@@ -43,11 +51,13 @@ def make_moves(
         targets: Acceptance probabilities that tuning aims at, shape ``(num_blocks,)``.
         read_priors: Reads the priors of all coordinates; called if a move makes use of them.
         variances: The conditionals of sampled variances, if the model has some.
+        read_normal_nodes: Says which coordinates have Normal conditionals, see
+            ``Network.normal_nodes``; called if a move makes use of it. Left out, none has.
 
     Raises:
         ValueError: If a block names a move that does not exist, or one that needs a Normal prior
             and has another; or if the default needs one and no block has it; or if one is to be
-            drawn from a conditional that is not known.
+            drawn from a conditional that is not known, or the default draws none.
     """
     can_be_drawn = [
         variances is not None and bool(torch.isin(index, variances.coordinates).all())
@@ -79,7 +89,15 @@ def make_moves(
         )
     priors = read_priors() if PCN.name in names else None
     if priors is not None:
-        names = _with_known_priors(partition, names, priors)
+        fits = [bool(torch.isfinite(priors.scales[index]).all()) for index in partition.indices]
+        names = _where_it_fits(partition, names, PCN.name, fits, OF_PCN)
+    if Gibbs.name in names:
+        nodes = torch.full((partition.num_params,), -1)
+        if read_normal_nodes is not None:
+            nodes = read_normal_nodes()
+        of_blocks = [nodes[index] for index in partition.indices]
+        fits = [bool((own >= 0).all() and (own == own[0]).all()) for own in of_blocks]
+        names = _where_it_fits(partition, names, Gibbs.name, fits, OF_GIBBS)
     moves: list[Move] = []
     for name in dict.fromkeys(names):
         blocks = torch.tensor([block for block, other in enumerate(names) if other == name])
@@ -88,28 +106,37 @@ def make_moves(
             moves.append(Walk(*own))
         elif name == PCN.name and priors is not None:
             moves.append(PCN(*own, priors))
+        elif name == Gibbs.name:
+            moves.append(Gibbs(partition, blocks))
         elif variances is not None:
             moves.append(Conjugate(partition, blocks, variances))
     return JointMoves(partition, moves)
 
 
-def _with_known_priors(
-    partition: Partition, names: Sequence[str], priors: NormalPriors
+def _where_it_fits(
+    partition: Partition, names: Sequence[str], move: str, fits: Sequence[bool], needs: str
 ) -> list[str]:
-    """Give the walk to blocks whose priors are not Normal, unless they name their move."""
-    fits = [bool(torch.isfinite(priors.scales[index]).all()) for index in partition.indices]
+    """Give the walk to blocks that a move is not for, unless they name it.
+
+    Args:
+        partition: The blocks.
+        names: The move of each, its own or the default.
+        move: Name of the move.
+        fits: Whether each block is one that the move is for.
+        needs: What such blocks are, for the error.
+    """
     wrong = [
         block.name
-        for block, is_normal in zip(partition.blocks, fits, strict=True)
-        if block.move == PCN.name and not is_normal
+        for block, is_fit in zip(partition.blocks, fits, strict=True)
+        if block.move == move and not is_fit
     ]
-    if wrong or not any(map(and_, fits, (name == PCN.name for name in names))):
+    if wrong or not any(is_fit and name == move for is_fit, name in zip(fits, names, strict=True)):
         named = first_few(wrong or [block.name for block in partition.blocks])
         raise ValueError(
-            f"the move {PCN.name!r} needs blocks whose priors are independent Normal distributions "
-            f"that depend on no other site, got others for {named}: use {Walk.name!r} there"
+            f"the move {move!r} needs blocks {needs}, got others for {named}: use {Walk.name!r} "
+            "there"
         )
     return [
-        Walk.name if name == PCN.name and not is_normal else name
-        for name, is_normal in zip(names, fits, strict=True)
+        Walk.name if name == move and not is_fit else name
+        for name, is_fit in zip(names, fits, strict=True)
     ]

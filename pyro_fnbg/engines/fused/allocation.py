@@ -33,10 +33,13 @@ def threads_that_pay(num_rows: int, available: int) -> int:
     return max(1, min(available, num_rows // FEWEST_ROWS, MOST_SEGMENTS // 2))
 
 
-def make_works(net: Net, data: Data, num_rows: int, num_threads: int = 1) -> tuple[Work, ...]:
+def make_works(
+    net: Net, data: Data, num_rows: int, num_threads: int = 1, most_drawn: int = 1
+) -> tuple[Work, ...]:
     """Allocate the memory of one chain, for each of the threads that share its rows.
 
-    The segments do not depend on the number of threads.
+    The segments do not depend on the number of threads. There is room for a draw of ``most_drawn``
+    parameters from a Normal conditional.
     """
     # Two for each thread, so that three threads on eight have about as much to do
     num_segments = max(1, min(2 * (num_rows // FEWEST_ROWS), MOST_SEGMENTS))
@@ -50,6 +53,7 @@ def make_works(net: Net, data: Data, num_rows: int, num_threads: int = 1) -> tup
         _make_work(
             net,
             data,
+            most_drawn,
             {
                 "num_rows": min(bounds[end], num_rows) - bounds[first],
                 "first_row": bounds[first],
@@ -64,7 +68,7 @@ def make_works(net: Net, data: Data, num_rows: int, num_threads: int = 1) -> tup
     )
 
 
-def _make_work(net: Net, data: Data, share: dict[str, Any]) -> Work:
+def _make_work(net: Net, data: Data, most_drawn: int, share: dict[str, Any]) -> Work:
     """Allocate the memory of one thread."""
     dtype, columns = data.inputs.dtype, data.labels.shape[1]
     rows = rounded_up(share["num_rows"], LANES)
@@ -106,6 +110,8 @@ def _make_work(net: Net, data: Data, share: dict[str, Any]) -> Work:
         increments=empty(num_params),
         candidate=empty(num_params),
         kept=empty(num_params),
+        root=empty(most_drawn, most_drawn, kind=np.float64),
+        shift=empty(most_drawn, kind=np.float64),
         state=_zeros(empty(TURN + 1, kind=np.int64)),
     )
 

@@ -32,6 +32,7 @@ from pyro_fnbg.engines.fused.memory import (
     Work,
 )
 from pyro_fnbg.engines.fused.moves import displace, learn
+from pyro_fnbg.engines.fused.normal import draw_normal
 from pyro_fnbg.engines.fused.proposals import evaluate, keep
 from pyro_fnbg.engines.fused.sharing import (
     add_up,
@@ -157,8 +158,10 @@ def _step(
     With block -1, evaluate the position on a new batch. That is a step like others so that what
     they have in common is compiled once.
     """
-    log_prior, new_log_prior, count = 0.0, 0.0, 0
+    log_prior, new_log_prior, correction, count = 0.0, 0.0, 0.0, 0
     if block >= 0:
+        if moves.is_gibbs[block]:
+            correction = draw_normal(net, moves, work, position, block)
         log_prior, new_log_prior = _propose(net, moves, work, position, block)
     # Scales of priors lie above the observation scale, and no row sees them
     is_seen = block < 0 or net.block_layers[block] <= len(net.widths)
@@ -176,6 +179,8 @@ def _step(
     is_usual = math.isfinite(log_ratio) and work.state[IS_FINITE]
     if not (is_usual or moves.is_conjugate[block]):
         log_ratio = _unusual_ratio(work, new_log_prior, log_prior, count)
+    if moves.is_gibbs[block]:
+        log_ratio += correction
     accepted = log_u < log_ratio
     if accepted:
         for c in range(net.block_starts[block], net.block_starts[block + 1]):
@@ -251,7 +256,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
 
 _SOURCES = (
     "compiled.py", "elementwise.py", "layers.py", "likelihoods.py", "memory.py", "moves.py",
-    "proposals.py", "sharing.py", "vectors.py",
+    "normal.py", "proposals.py", "sharing.py", "vectors.py",
 )  # fmt: skip
 run_sweeps = _cached_by(
     hashlib.sha256(

@@ -32,6 +32,7 @@ __all__ = [
     "log1p",
     "rounded_up",
     "sum_of_changes",
+    "sum_of_products",
     "total_of",
     "whole_lanes",
 ]
@@ -272,6 +273,15 @@ def sum_of_changes(new: Array, old: Array, index: Array) -> float:
     total = 0.0
     for r in range(len(new)):
         total += np.float64(new[r]) - np.float64(old[index[r]])
+    return total
+
+
+@compiled(fastmath=ROUNDING | {"reassoc"})
+def sum_of_products(one: Array, other: Array) -> float:
+    """Sum the products of two rows in double precision."""
+    total = 0.0
+    for r in range(len(one)):
+        total += np.float64(one[r]) * np.float64(other[r])
     return total
 
 

@@ -66,8 +66,11 @@ class FusedEngine(Engine):
             raise NotFeedforward(f"its data are on {inputs.device}, not on the CPU")
         dtype = inputs.dtype
         self._net = make_net(network, partition)
-        self._move_data = make_moves(network, moves)
+        self._move_data = make_moves(network, self._net, moves)
         self._data = make_data(network)
+        # Parameters of the largest block that is drawn from a Normal conditional
+        sizes = np.diff(self._net.block_starts)[self._move_data.is_gibbs]
+        self._most_drawn = int(sizes.max(initial=1))
         self._moves, self._targets = moves, moves.targets.numpy()
         self._kept: list[tuple[Work, ...]] = []
         self.moved_rows = torch.empty(0)
@@ -176,7 +179,7 @@ class FusedEngine(Engine):
         except IndexError:
             works = ()
         if (sum(work.num_rows for work in works), len(works)) != (num_rows, num_threads):
-            works = make_works(self._net, self._data, num_rows, num_threads)
+            works = make_works(self._net, self._data, num_rows, num_threads, self._most_drawn)
         yield works
         self._kept.append(works)
 

@@ -18,6 +18,7 @@ from pyro_fnbg.engines.fused.vectors import add_products, transpose
 
 __all__ = [
     "finish",
+    "observation_scale",
     "read_inputs",
     "renew",
     "take_tile",
@@ -96,7 +97,7 @@ def read_inputs(net: Net, data: Data, work: Work, position: Array, rows: Array) 
 
 
 @compiled(**INLINE)
-def _observation_scale(net: Net, position: Array) -> float:
+def observation_scale(net: Net, position: Array) -> float:
     """Return the standard deviation of the observations; 0 where the network gives it."""
     if net.scale_coordinate < 0:
         return net.fixed_scale
@@ -131,7 +132,7 @@ def finish(
         net.head,
         work.pre_tile[: net.widths[-1]],
         work.label_tile,
-        _observation_scale(net, position),
+        observation_scale(net, position),
         net.factor,
         work.scratch,
         work.new_log_lik[start : start + n],

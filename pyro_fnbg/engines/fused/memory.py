@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.conjugate import Conjugate
+from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import MAX_ODDS, PCN
 from pyro_fnbg.core.priors import Family, ParameterPriors
@@ -115,6 +116,8 @@ class MoveData(NamedTuple):
     rates: Array  # (P,) of a drawn variance, see Variances
     member_starts: Array  # (P + 1,) into members
     members: Array  # coordinates of the parameters whose variance a coordinate is
+    is_gibbs: Array  # (B,) whether a block is drawn from a Normal conditional
+    order: Array  # (P,) into coordinates, block after block in the order of such a block's noise
 
 
 class Data(NamedTuple):
@@ -175,6 +178,8 @@ class Work(NamedTuple):
     increments: Array  # (P,) in the order of the blocks
     candidate: Array  # (P,) displaced coordinates, in the same order
     kept: Array  # (P,) what they were
+    root: Array  # (size, size) of the precision of a Normal conditional, in double precision
+    shift: Array  # (size,) from the current values to the draw
     state: Array  # (6,) what holds at the moment: see PRE to TURN
 
 
@@ -293,12 +298,17 @@ def _prior_rates(priors: ParameterPriors) -> Tensor:
     return torch.where(priors.families == Family.STUDENT, of_student, rates)
 
 
-def make_moves(network: Network, moves: JointMoves) -> MoveData:
-    """Turn the blocks' moves into arrays."""
+def make_moves(network: Network, net: Net, moves: JointMoves) -> MoveData:
+    """Turn the blocks' moves into arrays.
+
+    Raises:
+        NotFeedforward: If a block is to be drawn whose inputs are the data.
+    """
     num_blocks, num_params = len(moves.of_block), len(network.priors.locs)
     is_pcn, spreads = np.zeros(num_blocks, np.bool_), np.ones(num_blocks)
     is_conjugate, rates = np.zeros(num_blocks, np.bool_), np.zeros(num_params)
     members = [list[int]() for _ in range(num_params)]
+    is_gibbs, order = np.zeros(num_blocks, np.bool_), np.arange(num_params)
     for move in moves.moves:
         own = move.blocks.numpy()
         if isinstance(move, PCN):
@@ -309,6 +319,14 @@ def make_moves(network: Network, moves: JointMoves) -> MoveData:
                 rates[known.coordinates.numpy()] = known.rates.numpy()
                 for owner, member in zip(known.owners, known.members.tolist(), strict=True):
                     members[known.coordinates[owner]].append(member)
+        elif isinstance(move, Gibbs):
+            if len(net.widths) == 2:
+                raise NotFeedforward("its only layer is drawn from its conditional")
+            is_gibbs[own] = True
+            for block, index in move.indices.items():
+                first, end = net.block_starts[block], net.block_starts[block + 1]
+                places = {at: first + k for k, at in enumerate(net.coordinates[first:end].tolist())}
+                order[first:end] = [places[at] for at in index.tolist()]
     return MoveData(
         is_pcn,
         spreads,
@@ -318,6 +336,8 @@ def make_moves(network: Network, moves: JointMoves) -> MoveData:
         rates,
         np.cumsum([0, *map(len, members)]),
         np.array([at for some in members for at in some], np.int64),
+        is_gibbs,
+        order,
     )
 
 

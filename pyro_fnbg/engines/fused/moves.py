@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.moves.base import MoveState
 from pyro_fnbg.core.moves.conjugate import Conjugate, NoState
+from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import ScaleState, Walk
@@ -21,7 +22,7 @@ from pyro_fnbg.engines.fused.memory import MoveData, Net, Noise, Work
 __all__ = ["COMPILED_MOVES", "displace", "learn", "noise_of", "pack", "unpack"]
 
 # Those that learn learn one scale a block
-COMPILED_MOVES = (Walk, PCN, Conjugate)
+COMPILED_MOVES = (Walk, PCN, Conjugate, Gibbs)
 
 Array = NDArray[Any]
 
@@ -31,11 +32,12 @@ Array = NDArray[Any]
 def displace(net: Net, moves: MoveData, work: Work, position: Array, noise: Noise, k: int) -> None:
     """Find where sweep ``k`` would move each coordinate; see ``PCN.displace``.
 
-    For a draw from a conditional, the noise is the displacement already: see ``noise_of``.
+    For a draw from a conditional, the noise is the displacement already: see ``noise_of``, and
+    ``draw_normal`` for what becomes of it.
     """
     for block in range(len(net.block_layers)):
         scale, pull = noise.scales[block], 0.0
-        if moves.is_conjugate[block]:
+        if moves.is_conjugate[block] or moves.is_gibbs[block]:
             scale = 1.0
         if moves.is_pcn[block]:
             odds = min(scale / moves.block_spreads[block], moves.max_odds)
@@ -78,9 +80,9 @@ def pack(moves: JointMoves, chains: int, adaptation: Sequence[MoveState]) -> NDA
 
 def unpack(moves: JointMoves, scales: Tensor) -> tuple[MoveState, ...]:
     """Split scales by block, shape ``(C, K, B)``, into the states of the moves."""
-    if len(moves.moves) == 1:
+    if len(moves.moves) == 1 and isinstance(moves.moves[0], Walk):
         return (ScaleState(scales),)
     return tuple(
-        NoState() if isinstance(move, Conjugate) else ScaleState(scales[..., move.blocks])
+        NoState() if isinstance(move, Conjugate | Gibbs) else ScaleState(scales[..., move.blocks])
         for move in moves.moves
     )

@@ -23,7 +23,7 @@ from pyro_fnbg.engines.fused.layers import finish, read_inputs, renew, take_tile
 from pyro_fnbg.engines.fused.memory import ACT, CHUNK, LEAST, PRE, TILE, Data, Net, Work
 from pyro_fnbg.engines.fused.vectors import add_products, add_scaled, find_set, transpose
 
-__all__ = ["evaluate", "keep"]
+__all__ = ["evaluate", "keep", "lay_rows_down"]
 
 Array = NDArray[Any]
 
@@ -53,7 +53,7 @@ def evaluate(net: Net, data: Data, work: Work, position: Array, rows: Array, blo
         read_inputs(net, data, work, position, rows)
     delta = piece - work.chunk_starts[work.state[CHUNK]]
     if not is_hidden or work.state[LEAST] != layer:
-        _lay_rows_down(net, work)
+        lay_rows_down(net, work)
     if block >= 0:
         renew(net, work, position, net.block_pre[block], net.block_act[block])
     if node >= 0:
@@ -167,7 +167,7 @@ def _stand_rows_up(net: Net, work: Work, layer: int) -> None:
 
 
 @compiled(**INLINE)
-def _lay_rows_down(net: Net, work: Work) -> None:
+def lay_rows_down(net: Net, work: Work) -> None:
     """Put what ``_stand_rows_up`` has put row by row back node by node, if it is there."""
     if work.state[LEAST] > 0:
         layer = work.state[LEAST] + 1

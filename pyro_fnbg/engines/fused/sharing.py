@@ -19,7 +19,13 @@ from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from pyro_fnbg.engines.fused.elementwise import INLINE, compiled, sum_of_changes, total_of
+from pyro_fnbg.engines.fused.elementwise import (
+    INLINE,
+    compiled,
+    sum_of_changes,
+    sum_of_products,
+    total_of,
+)
 from pyro_fnbg.engines.fused.memory import TILE, TURN, Work
 
 __all__ = [
@@ -29,6 +35,7 @@ __all__ = [
     "share_candidate",
     "share_change",
     "share_log_likelihood",
+    "share_products",
     "shown_by",
 ]
 
@@ -140,6 +147,19 @@ def share_log_likelihood(work: Work) -> None:
         end, total = min(work.segment_ends[segment], work.num_rows), 0.0
         for start in range(first, end, TILE):
             total += total_of(work.log_lik[start : min(start + TILE, end)])
+        work.sums[turn, work.first_segment + segment] = total
+        first = end
+
+
+@compiled(**INLINE)
+def share_products(work: Work, one: Array, other: Array) -> None:
+    """Add up the products of two numbers a row, segment by segment."""
+    turn, first = work.state[TURN] & 1, 0
+    for segment in range(len(work.segment_ends)):
+        end, total = min(work.segment_ends[segment], work.num_rows), 0.0
+        for start in range(first, end, TILE):
+            stop = min(start + TILE, end)
+            total += sum_of_products(one[start:stop], other[start:stop])
         work.sums[turn, work.first_segment + segment] = total
         first = end
 
