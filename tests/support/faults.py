@@ -1295,6 +1295,7 @@ _IN_FUSED = [
 _PCN = "tests/exactness/test_pcn_on_engines.py::"
 _JUDGED = _PCN + "test_the_likelihood_alone_decides[{}]"
 _SMALL = "tests/core/test_pcn.py::test_small_steps_are_pulled_to_the_mean_without_cancellation"
+_MIXED = "tests/exactness/test_mixtures.py::test_three_kinds_are_"
 _IN_PCN = [
     *(
         Fault(
@@ -1334,6 +1335,23 @@ _IN_PCN = [
         "step = scale * moves.prior_scales[at] * noise.z[k, at] - pull * away",
         "step = noise.scales[block] * noise.z[k, at] - pull * away",
         _PCN + "test_fast_engines_take_the_decisions_of_the_trace_engine[mixed-fused]",
+    ),
+    # Two that show where moves of different kinds are mixed
+    _in_fused(
+        "learnt-by-another-moves-blocks",
+        "moves",
+        "ScaleState(scales[..., move.blocks])",
+        "ScaleState(scales[..., : len(move.blocks)])",
+        _MIXED + "decided_as_by_the_trace_engine[fused]",
+    ),
+    _in_feedforward(
+        "drawn-where-the-sweep-began",
+        "own, position = self.conditionals[block], state[0]",
+        "own = self.conditionals[block]\n"
+        "        self.first = state[0] if not hasattr(self, 'first') else self.first\n"
+        "        position = self.first",
+        _MIXED + "each_judged_as_by_the_model[feedforward]",
+        "core.moves.conjugate",
     ),
 ]
 
