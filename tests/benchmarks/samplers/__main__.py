@@ -74,7 +74,7 @@ def main() -> None:
 def can_run(sampler: str, problem: Problem) -> bool:
     """Say whether a sampler has a chance: NUTS needs a gradient, and all rows in every step."""
     if sampler in OURS:
-        return True
+        return OURS[sampler] != "gibbs" or problem.has_normal_outputs
     return problem.has_peers and (sampler != "NUTS" or problem.has_gradient)
 
 

@@ -12,7 +12,7 @@ __all__ = ["OURS", "SAMPLERS", "page"]
 Record = Mapping[str, Any]
 
 # Of ours, with what FNBG is told
-OURS = {"FNBG, walk (the default)": "walk", "FNBG, pcn": "pcn"}
+OURS = {"FNBG, walk (the default)": "walk", "FNBG, pcn": "pcn", "FNBG, gibbs": "gibbs"}
 SAMPLERS = (
     *OURS,
     "NUTS",

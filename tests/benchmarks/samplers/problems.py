@@ -54,6 +54,11 @@ class Problem:
         """Whether the density has one that is of use."""
         return self.activation != "step"
 
+    @property
+    def has_normal_outputs(self) -> bool:
+        """Whether output weights have Normal conditionals."""
+        return self.likelihood == "normal" and not self.has_network_scale
+
     def about(self) -> dict[str, Any]:
         """Return what a sampler in another process needs to know of the network."""
         return {
