@@ -10,6 +10,9 @@ import matplotlib.pyplot as plt
 import pyro
 import pyro.infer.mcmc.api as api
 import pytest
+from docutils.utils.math.latex2mathml import tex2mathml
+from markdown_it import MarkdownIt
+from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pyro.infer import MCMC
 
 import pyro_fnbg
@@ -34,6 +37,16 @@ def program(text):
         code = block.group(1).splitlines()
         lines[first : first + len(code)] = code
     return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("name", [n for n, path in PAGES.items() if "$" in path.read_text("utf-8")])
+def test_equations_of_a_page_become_mathml(name):
+    """As Sphinx writes them, which ends where one cannot be written."""
+    tokens = MarkdownIt().use(dollarmath_plugin).parse(PAGES[name].read_text("utf-8"))
+    inline = [child for token in tokens for child in token.children or ()]
+    for token in [*tokens, *inline]:
+        if token.type.startswith("math_"):
+            assert tex2mathml(token.content, as_block="block" in token.type)
 
 
 # Pages that take more than three seconds
