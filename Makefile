@@ -84,6 +84,9 @@ install: $(STAMP)
 $(STAMP): pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { \
 		echo "error: '$(PYTHON)' was not found; install Python 3.11 or later, or set PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c '' 2>/dev/null || { \
+		echo "error: '$(PYTHON)' does not run; under pyenv, set PYTHON to the python in" \
+			"~/.pyenv/versions/VERSION/bin" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "error: '$(PYTHON)' is" "$$("$(PYTHON)" --version 2>&1);" \
 			"pyro_fnbg needs Python 3.11 or later (set PYTHON=...)" >&2; exit 1; }
@@ -94,7 +97,7 @@ $(STAMP): pyproject.toml
 		"$(PYTHON)" -m venv --clear $(VENV); fi
 	@rm -f $(STAMP)
 	@echo "Installing into $(VENV); the first install downloads torch and takes minutes."
-	@started=$$(date +%s); $(PY) -m pip install -qq -e '.[$(EXTRAS)]' || { \
+	@started=$$(date +%s); $(PY) -m pip install -e '.[$(EXTRAS)]' || { \
 		echo "error: the install failed; the next make starts it afresh (it needs about 7 GB;" \
 			"free here: $$(df -Ph . | awk 'NR == 2 {print $$4}'))" >&2; exit 1; }; \
 	echo "Installed in $$(($$(date +%s) - started)) s."

@@ -90,7 +90,11 @@ def main() -> None:
         inputs = make_inputs(run, sweeps=3, scale=0.5)
         assert_as_model(run, inputs, run_on(run, inputs))
 
-    for arguments in (["info", store], ["report", store, "-o", folder / "report.html"]):
+    for arguments in (
+        ["info", store],
+        ["report", store, "-o", folder / "report.html"],
+        ["export", store, "-o", folder / "run.nc"],
+    ):
         command = [Path(sys.executable).parent / "pyro-fnbg", *arguments]
         subprocess.run(list(map(str, command)), check=True)
     assert (folder / "report.html").stat().st_size > 10_000

@@ -50,7 +50,12 @@ def main() -> None:
     """Run the chains, and write and print their rows."""
     options = parse_options()
     options.output.mkdir(parents=True, exist_ok=True)
-    data = noisy_xor(seed=options.seed) if options.data is None else read_noisy_xor(options.data)
+    try:
+        data = (
+            noisy_xor(seed=options.seed) if options.data is None else read_noisy_xor(options.data)
+        )
+    except (OSError, ValueError) as error:
+        raise SystemExit(str(error)) from error
     model = BayesianMLP([2] * 7 + [1], prior_scale=10**0.5, likelihood="bernoulli")
     tuning: dict[str, Any] = {} if options.adapt else {"proposal_scale": 0.2, "adapt": False}
     pyro.set_rng_seed(options.seed)
@@ -85,7 +90,7 @@ def main() -> None:
 def parse_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, help="folder of the paper's files")
+    parser.add_argument("--data", type=Path, help="folder that holds training/ and test/")
     parser.add_argument("--chains", type=int, default=10, help="number of chains (default 10)")
     parser.add_argument("--seed", type=int, default=1, help="of all chains (default 1)")
     parser.add_argument("--warmup", type=int, help="sweeps dropped (default 10000)")

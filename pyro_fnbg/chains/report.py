@@ -238,19 +238,21 @@ def report(
     )
 
 
-def warn_of_blocks(reports: Sequence[ChainReport]) -> None:
+def warn_of_blocks(reports: Sequence[ChainReport], stacklevel: int = 2) -> None:
     """Warn, once for all chains of a run, of blocks whose rates say that they were sampled badly.
 
     They hardly moved, or nothing bounds them, or they left the acceptance that tuning aimed at.
+    Warnings point where ``warnings.warn`` would, called in place of this with the same level.
     """
-    _warn_of_stuck_blocks(reports)
+    level = stacklevel + 2
+    _warn_of_stuck_blocks(reports, level)
     first = reports[0]
     if first.tuned_sweeps >= TUNED_SWEEPS and first.num_sweeps >= STUCK_SWEEPS:
-        _warn_of_unbounded_blocks(reports)
-    _warn_of_blocks_off_their_aim(reports)
+        _warn_of_unbounded_blocks(reports, level)
+    _warn_of_blocks_off_their_aim(reports, level)
 
 
-def _warn_of_stuck_blocks(reports: Sequence[ChainReport]) -> None:
+def _warn_of_stuck_blocks(reports: Sequence[ChainReport], level: int) -> None:
     """Say of blocks that hardly moved why, if it is known."""
     stuck = [
         (block, report)
@@ -283,11 +285,11 @@ def _warn_of_stuck_blocks(reports: Sequence[ChainReport]) -> None:
         f"{more}: use more warmup_steps, in which FNBG tunes with adapt=True, its default, or an "
         f"FNBG of smaller proposal_scale{why}",
         UserWarning,
-        stacklevel=4,
+        stacklevel=level,
     )
 
 
-def _warn_of_unbounded_blocks(reports: Sequence[ChainReport]) -> None:
+def _warn_of_unbounded_blocks(reports: Sequence[ChainReport], level: int) -> None:
     """Name blocks that accepted all candidates however far they were tuned to walk.
 
     Moves that leave the prior as it is may do so rightly, where the data say nothing of a block.
@@ -306,11 +308,11 @@ def _warn_of_unbounded_blocks(reports: Sequence[ChainReport]) -> None:
             "neither prior nor data bound them (a prior that a mask switches off?), so there is no "
             "posterior and they wander; or proposal_scale was far too small to start from",
             UserWarning,
-            stacklevel=4,
+            stacklevel=level,
         )
 
 
-def _warn_of_blocks_off_their_aim(reports: Sequence[ChainReport]) -> None:
+def _warn_of_blocks_off_their_aim(reports: Sequence[ChainReport], level: int) -> None:
     """Name blocks whose tuned steps were far too long or too short, those of lowest rates first.
 
     Blocks that hardly moved or that accepted all have warnings of their own.
@@ -338,5 +340,5 @@ def _warn_of_blocks_off_their_aim(reports: Sequence[ChainReport]) -> None:
         f"{', '.join(named)}{more}; their scales, tuned in {first.tuned_sweeps} sweeps, do not fit "
         "where the chain went afterwards, and it moves slowly there: use more warmup_steps",
         UserWarning,
-        stacklevel=4,
+        stacklevel=level,
     )

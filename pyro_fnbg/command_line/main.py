@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pyro_fnbg.command_line.info import lines_of
-from pyro_fnbg.command_line.netcdf import NoBackend, export_netcdf
+from pyro_fnbg.command_line.netcdf import export_netcdf
 from pyro_fnbg.command_line.output import written
 from pyro_fnbg.command_line.page import page_of
 from pyro_fnbg.command_line.summary import Summary
@@ -26,7 +26,6 @@ REFUSED = (
     FileExistsError,
     FileNotFoundError,
     IsADirectoryError,
-    NoBackend,
     NotADirectoryError,
     PermissionError,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from pyro_fnbg.stores.contents import Contents
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["NoBackend", "export_netcdf"]
+__all__ = ["export_netcdf"]
 
 # Draws of one site are in memory up to so many bytes at a time
 PIECE_BYTES = 32_000_000
@@ -19,24 +18,12 @@ PIECE_BYTES = 32_000_000
 CHUNK_BYTES = 1_000_000
 
 
-class NoBackend(ImportError):
-    """Say that a package is missing which writes netCDF files."""
-
-
 def export_netcdf(contents: Contents, path: Path) -> None:
     """Write all groups of a store to a netCDF file, in place of what is at the path.
 
     Groups and attributes are those of ``open_store(...).to_netcdf``; a slash in the name of a site
     is written ``%2F``. Draws are copied some at a time, so memory does not grow with them.
-
-    Raises:
-        NoBackend: If h5netcdf is not installed.
     """
-    if importlib.util.find_spec("h5netcdf") is None:
-        raise NoBackend(
-            "netCDF files are written by the package h5netcdf, which is not installed: "
-            "pip install h5netcdf"
-        )
     import h5netcdf
     import xarray as xr
 

@@ -111,8 +111,8 @@ def _load(name: str, root: str | PathLike[str], download: bool) -> LabelledImage
     if missing and not download:
         raise FileNotFoundError(
             f"{name} was not found: {folder} lacks {', '.join(missing)}. Expected is torchvision's "
-            f"layout, {root}/{name}/raw/ with {', '.join(_FILES)}, unpacked; download=True fetches "
-            "what is missing"
+            f"layout, {root}/{name}/raw/ with {', '.join(_FILES)}, unpacked; download=True, or "
+            "--download in the examples, fetches what is missing"
         )
     dataset_class = _torchvision_class(name)
     if missing:

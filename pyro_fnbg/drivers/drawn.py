@@ -25,6 +25,8 @@ __all__ = ["Drawn"]
 
 # Parameters that a summary shows where no sites are named
 SHOWN_ROWS = 60
+# Calls from where draws are kept to the line of the user that runs the chains
+USERS_LEVEL = 6
 
 
 class Drawn:
@@ -178,6 +180,8 @@ class Drawn:
             raise
         if not keep("by Ctrl-C" if interrupt else None):
             raised = interrupt or stop.error()
+            if interrupt is not None and not interrupt.args:
+                interrupt.args = ("the run was stopped by Ctrl-C in its warmup: no draws yet",)
             if raised is not None:
                 raise raised
             warnings.warn(
@@ -210,12 +214,12 @@ class Drawn:
             self._samples = draws.hand_over(numbers, num_draws)
             self._kept, self.is_complete = (len(numbers), num_draws), stopped is None
             self._args, self._kwargs = bound.args, bound.kwargs
-        warn_of_blocks(reports)
+        warn_of_blocks(reports, USERS_LEVEL)
         if stopped is not None:
             warnings.warn(
                 f"the run was stopped {stopped}: kept are {num_draws} of {self._asked[1]} draws of "
                 f"{len(numbers)} of {self._asked[0]} chains ({numbers})",
                 UserWarning,
-                stacklevel=6,
+                stacklevel=USERS_LEVEL,
             )
         return True

@@ -253,7 +253,9 @@ class BayesianMLP:
     def _check_inputs(self, x: Tensor) -> None:
         expected = f"x must be a floating-point torch tensor of shape (rows, {self.widths[0]})"
         if not isinstance(x, Tensor):
-            raise TypeError(f"{expected}, got {type(x).__name__}: make one of all rows")
+            raise TypeError(
+                f"{expected}, got {type(x).__name__}: make one of all rows, as torch.as_tensor does"
+            )
         if not x.is_floating_point():
             raise TypeError(f"{expected}, got {x.dtype}: convert and standardise it")
         if x.dim() != 2 or x.shape[1] != self.widths[0] or len(x) == 0:

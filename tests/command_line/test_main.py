@@ -146,14 +146,6 @@ def test_work_that_fails_has_another_status(store, tmp_path, capsys, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_package_is_named(store, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "h5netcdf", None)
-    place = str(tmp_path / "a.nc")
-    assert main(["export", str(store), "--to", "netcdf", "-o", place]) == 2
-    assert "pip install h5netcdf" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("command", ["", "info", "report", "export"])
 def test_help_says_what_a_command_does(command, capsys):
     with pytest.raises(SystemExit, match="0"):

@@ -591,7 +591,7 @@ def test_ctrl_c_in_the_warmup_goes_on_to_the_caller(data, method):
         hook_fn=stop_at(f"Warmup [{chain}]", 3, KeyboardInterrupt()), disable_progbar=True,
     )  # fmt: skip
     pyro.set_rng_seed(1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="stopped by Ctrl-C in its warmup: no draws yet"):
         mcmc.run(*data)
     assert mcmc.is_complete is False
     with pytest.raises(RuntimeError, match="no draws yet"):
@@ -618,6 +618,13 @@ def test_an_error_reaches_the_user_and_leaves_the_draws_so_far(data, method):
     chains = [report["chain"] for report in mcmc.reports]
     for name, value in by_chain(mcmc).items():
         assert torch.equal(value, by_chain(full)[name][chains, : mcmc.num_samples])
+
+
+def test_warnings_of_blocks_point_to_the_line_of_the_run(data):
+    mcmc = MultiChainMCMC(FNBG(NET, proposal_scale=1e4, adapt=False), 150, 1, disable_progbar=True)
+    with pytest.warns(UserWarning, match="hardly moved") as caught:
+        mcmc.run(*data)
+    assert caught[0].filename == __file__
 
 
 def test_an_error_before_the_first_draw_leaves_what_was_there_before(data):

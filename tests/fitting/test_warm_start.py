@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 
 import pyro
 import pyro.distributions as dist
@@ -291,3 +292,20 @@ def test_annealing_is_refused_where_a_model_takes_some_of_its_rows():
         fit(model, X, Y, annealing_steps=10)
     with pytest.raises(ValueError, match="annealing_steps must be .* got -1"):
         fit(regression, X, Y, annealing_steps=-1)
+
+
+@pytest.mark.parametrize(("many", "threads"), [(1, 3), (10_000_000, 1)])
+def test_a_small_fit_has_one_of_torchs_threads(many, threads, monkeypatch):
+    seen, before = set(), torch.get_num_threads()
+    fits = sys.modules[warm_start.__module__]
+    descend = fits.descend
+    monkeypatch.setattr(fits, "MANY", many)
+    monkeypatch.setattr(
+        fits, "descend", lambda *given: (seen.add(torch.get_num_threads()), descend(*given))[1]
+    )
+    torch.set_num_threads(3)
+    try:
+        fit(network(), X, Y, steps=2)
+        assert (seen, torch.get_num_threads()) == ({threads}, 3)
+    finally:
+        torch.set_num_threads(before)
