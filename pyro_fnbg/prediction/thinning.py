@@ -48,9 +48,10 @@ class FewerDraws:
         return self.lppd_all - self.lppd_kept
 
     def __repr__(self) -> str:
+        change = "gain" if self.loss < 0 else "loss"
         return (
             f"{self.num_draws} of {self.num_all} draws: lppd {self.lppd_kept:.4g} in place of "
-            f"{self.lppd_all:.4g}, a loss of {self.loss:.2g} nats a row"
+            f"{self.lppd_all:.4g}, a {change} of {abs(self.loss):.2g} nats a row"
         )
 
 
@@ -91,7 +92,7 @@ def fewer_draws(
         >>> samples = {"layer1.weight": weights, "layer1.bias": torch.zeros(8, 1)}
         >>> fewer = fewer_draws(model, samples, torch.ones(1, 1), torch.ones(1), 4, num_chains=2)
         >>> fewer
-        4 of 8 draws: lppd -0.3009 in place of -0.3381, a loss of -0.037 nats a row
+        4 of 8 draws: lppd -0.3009 in place of -0.3381, a gain of 0.037 nats a row
         >>> fewer.samples["layer1.weight"].flatten()
         tensor([0.2857, 0.8571, 1.4286, 2.0000])
     """

@@ -62,7 +62,7 @@ def test_the_loss_is_shown(case):
     found = fewer_draws(*case, num_draws=4)
     expected = (
         f"4 of 24 draws: lppd {found.lppd_kept:.4g} in place of {found.lppd_all:.4g}, "
-        f"a loss of {found.loss:.2g} nats a row"
+        f"a {'gain' if found.loss < 0 else 'loss'} of {abs(found.loss):.2g} nats a row"
     )
     assert str(found) == repr(found) == expected
 
