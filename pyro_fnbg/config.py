@@ -73,6 +73,7 @@ class Config:
     thin: int
     init_strategy: Callable[..., Any]
     moves: str
+    rescale: bool
 
     def __post_init__(self) -> None:
         """Turn whole numbers into Python's: NumPy's small ones overflow in products and sums."""
@@ -161,6 +162,7 @@ def check_arguments(config: Config) -> None:
             f"got {shown(config.init_strategy)}"
         )
     check_choice("moves", config.moves, MOVE_NAMES)
+    check_flag("rescale", config.rescale)
     check_choice("engine", config.engine, ENGINE_NAMES)
     check_count("thin", config.thin, 1)
     if config.target_accept_prob is not None:

@@ -90,6 +90,8 @@ class FNBG(MCMCKernel):
             as it is; or "gibbs", exact draws of the weights of output nodes with Normal responses.
             Blocks that a move is not for, such as those of other priors, get the walk. Variances of
             priors are always drawn from their conditionals where known; see ``ScalePrior``.
+        rescale: Whether every sweep ends with rescalings of hidden relu nodes, whose incoming
+            weights are multiplied and outgoing ones divided by a number: no function changes.
 
     Attributes:
         config: The arguments.
@@ -136,6 +138,7 @@ class FNBG(MCMCKernel):
         thin: int = 1,
         init_strategy: Callable[..., Any] = init_to_sample,
         moves: str = "walk",
+        rescale: bool = False,
     ) -> None:
         self.config = Config(
             model=model,
@@ -153,6 +156,7 @@ class FNBG(MCMCKernel):
             thin=thin,
             init_strategy=init_strategy,
             moves=moves,
+            rescale=rescale,
         )
         check_arguments(self.config)
         self._given = GivenParams()

@@ -144,6 +144,7 @@ def start_run(
         lambda: read_priors().normal,
         variances,
         lambda: structure.normal_nodes,
+        structure.rescaling if config.rescale else None,
     )
     problem = Problem(
         bound=bound,

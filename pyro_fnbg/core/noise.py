@@ -39,6 +39,7 @@ class Stream(IntEnum):
     PROBE_EPOCH = 4
     CHECK = 5
     FIT = 6
+    RESCALING = 7
 
 
 class SweepNoise(NamedTuple):

@@ -15,6 +15,7 @@ from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Move, MoveState
 from pyro_fnbg.core.moves.joint import JointMoves, at, beside, copied, stacked
 from pyro_fnbg.core.noise import noise_of_sweeps
+from pyro_fnbg.core.rescaling import RescalingNoise
 from pyro_fnbg.core.state import ChainState, Tally
 from pyro_fnbg.core.tasks import torch_threads
 from pyro_fnbg.core.tuning import gains
@@ -99,6 +100,8 @@ class SweepInputs(NamedTuple):
         log_u: Logarithms of uniforms in block order, shape ``(C, K, num_blocks)``.
         adaptation: The moves' states, each with a dimension for chains in front.
         gains: How much the moves learn from each sweep, shape ``(K,)``; None for nothing.
+        rescaling: Noise of the rescalings after each sweep's blocks, shape ``(C, K, nodes)``; None
+            for no rescalings.
 
     Example:
         >>> z, log_u = torch.zeros(2, 5, 7), torch.zeros(2, 5, 3)
@@ -113,6 +116,7 @@ class SweepInputs(NamedTuple):
     log_u: Tensor
     adaptation: tuple[MoveState, ...]
     gains: Tensor | None = None
+    rescaling: RescalingNoise | None = None
 
     def of_chain(self, chain: int) -> SweepInputs:
         """Return one chain's inputs, without the dimension for chains."""
@@ -123,6 +127,7 @@ class SweepInputs(NamedTuple):
             self.log_u[chain],
             at(self.adaptation, chain),
             self.gains,
+            None if self.rescaling is None else self.rescaling.at(chain),
         )
 
     def to(self, device: torch.device) -> SweepInputs:
@@ -136,6 +141,7 @@ class SweepInputs(NamedTuple):
                 type(state)(*(values.to(device) for values in state)) for state in self.adaptation
             ),
             None if self.gains is None else self.gains.to(device),
+            None if self.rescaling is None else self.rescaling.to(device),
         )
 
 
@@ -278,6 +284,7 @@ def next_inputs(problem: Problem, chains: Sequence[ChainState], count: int) -> S
     noise = [noise_of_sweeps(chain.key, first, count, *size) for chain in chains]
     rows = [problem.batches.rows_of_sweeps(chain.key, first, count) for chain in chains]
     batches = [batch for batch in rows if batch is not None]
+    rescaling = problem.moves.rescaling
     return SweepInputs(
         beside([chain.position for chain in chains]),
         beside(batches) if batches else None,
@@ -285,4 +292,9 @@ def next_inputs(problem: Problem, chains: Sequence[ChainState], count: int) -> S
         beside([log_u for _, log_u in noise]),
         stacked([chain.adaptation for chain in chains]),
         gains(first, count) if first < problem.tuned_sweeps else None,
+        None
+        if rescaling is None
+        else RescalingNoise.of_chains(
+            [rescaling.noise(chain.key, first, count) for chain in chains]
+        ),
     )

@@ -15,6 +15,7 @@ from pyro_fnbg.engines.comparison import (
     blocks_by_layer,
     blocks_by_site,
     check_conditionals,
+    check_rescaling,
     compare,
 )
 from pyro_fnbg.engines.feedforward import FeedforwardEngine
@@ -58,9 +59,11 @@ def choose_engine(
 
     Raises:
         ValueError: If the engine does not know the model, or disagrees with it; says in what. Or if
-            scales are to be drawn from conditionals that are not the model's.
+            scales are to be drawn from conditionals that are not the model's, or nodes are to be
+            rescaled and its density does not follow.
     """
     check_conditionals(problem, at)
+    check_rescaling(problem, at)
     if name == "trace":
         return replace(problem, engine_reason="asked for by engine='trace'")
     if name in OF_CAPTURED:

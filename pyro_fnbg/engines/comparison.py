@@ -33,6 +33,7 @@ __all__ = [
     "blocks_by_layer",
     "blocks_by_site",
     "check_conditionals",
+    "check_rescaling",
     "compare",
 ]
 
@@ -235,6 +236,37 @@ def check_conditionals(problem: Problem, at: Places) -> None:
                     f"where that of the conditional does by {float(change):.6g}; the sites that "
                     "feedforward() gives as prior_scales must hold variances of the priors that "
                     "it names, and be in the model nowhere else"
+                )
+
+
+def check_rescaling(problem: Problem, at: Places) -> None:
+    """Compare what rescalings of relu nodes do to the log prior with the model's whole density.
+
+    Raises:
+        ValueError: If they differ; names the layer and by how much.
+    """
+    rescaling, density, observed = problem.moves.rescaling, problem.density, problem.sites.observed
+    if rescaling is None:
+        return
+    for number, position in enumerate(at.positions):
+        before = terms_at(density, position, at.rows, observed)
+        factors = rescaling.noise(at.key, number, 1).at(0).factors
+        for layer, (moved, changes) in enumerate(rescaling.by_layer(position.cpu(), factors)):
+            moved, change = moved.to(position.device), float(changes.sum())
+            after = terms_at(density, moved, at.rows, observed)
+            found = float((torch.cat(after) - torch.cat(before)).sum())
+            allowed = tolerance(before, after, position.dtype, problem.plan.factor)
+            if not math.isfinite(found):
+                continue
+            if not agree(change, before, after, allowed):
+                # An evaluation more, which is seldom needed
+                z = torch.ones_like(position)
+                allowed += ROUNDINGS * sensitivity(density, at.rows, observed, moved, z, after)
+            if not agree(change, before, after, allowed):
+                raise ValueError(
+                    f"nodes of layer {rescaling.nodes[layer].layer} cannot be rescaled: the "
+                    f"model's log density changes by {found:.6g} where the log priors of their "
+                    f"parameters do by {change:.6g}; leave rescale out"
                 )
 
 

@@ -22,12 +22,12 @@ from pyro_fnbg.core.moves.base import Move
 from pyro_fnbg.core.moves.conjugate import Conjugate
 from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
+from pyro_fnbg.core.prior_terms import PriorTerms
 from pyro_fnbg.core.step import Proposal, accept_prob, displaced, sweep, tiled_sum
 from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.network import Network
 from pyro_fnbg.engines.network_density import NetworkDensity
 from pyro_fnbg.engines.places import Node, first_layer_groups, group_products, locate
-from pyro_fnbg.engines.prior_terms import PriorTerms
 
 __all__ = ["FeedforwardEngine", "NetworkState"]
 
@@ -109,7 +109,7 @@ class FeedforwardEngine(Engine):
 
     def run(self, inputs: SweepInputs) -> Record:
         """Run sweeps on given noise and batches; see ``Engine.run``."""
-        positions, rows, z, log_u, adaptation, gains = inputs.to(self._device)
+        positions, rows, z, log_u, adaptation, gains, rescaling = inputs.to(self._device)
         results, learnt = [], [adaptation]
         # A distribution that checks its arguments makes the host wait for the device
         with torch.no_grad(), pyro.validation_enabled(False):
@@ -121,6 +121,9 @@ class FeedforwardEngine(Engine):
                 step = self._moves.steps(propose, displacement, log_u[:, number])
                 state, info = sweep(positions, evaluate, step, len(self._sizes))
                 positions = state.position
+                if rescaling is not None and self._moves.rescaling is not None:
+                    # The likelihoods of all rows stay
+                    positions = self._moves.rescaling(positions, rescaling.at(slice(None), number))
                 terms = torch.cat([self._density.log_prior(positions), state.log_lik], -1)
                 if gains is not None:
                     probs = accept_prob(info.log_ratios)

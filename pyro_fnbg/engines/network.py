@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 from pyro_fnbg.core.batches import BatchPlan
 from pyro_fnbg.core.checks import shown
 from pyro_fnbg.core.priors import Family, ParameterPriors
+from pyro_fnbg.core.rescaling import RescaledNodes
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.model.bound import BoundModel
 from pyro_fnbg.model.priors import is_one, parameter_priors, sample_sites, stated_scales
@@ -93,6 +94,16 @@ class Network:
         if likelihood.name != "normal" or likelihood.has_network_scale:
             is_normal = torch.zeros_like(is_normal)
         return torch.where(is_normal, nodes, -1)
+
+    @property
+    def relu_nodes(self) -> list[RescaledNodes]:
+        """Where the parameters of hidden relu nodes are, layer by layer."""
+        of_layers, found = [own for _, own in self.nodes], []
+        for layer, activation in enumerate(self.activations, 1):
+            if activation == "relu":
+                outgoing = of_layers[layer][:, : self.architecture.widths[layer]].mT
+                found.append(RescaledNodes(layer, of_layers[layer - 1], outgoing))
+        return found
 
     @property
     def nodes(self) -> tuple[tuple[str, Tensor], ...]:

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.distributions import Normal, biject_to
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from pyro_fnbg.core.prior_terms import PriorTerms
 from pyro_fnbg.engines.network import Network
-from pyro_fnbg.engines.prior_terms import PriorTerms
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.counts import poisson_log_probs
 from pyro_fnbg.networks.statement import ACTIVATIONS

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.batches import BatchPlan
+from pyro_fnbg.core.rescaling import Rescaling
 from pyro_fnbg.engines.captured.recognition import recognise
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
 from pyro_fnbg.graphs.capture import Captured, NotCaptured, capture
@@ -84,6 +85,27 @@ class Structure:
         if isinstance(network, Network):
             return network.normal_nodes
         return torch.full(self.position.shape, -1)
+
+    @property
+    def rescaling(self) -> Rescaling:
+        """The rescaling of the network's relu nodes.
+
+        Raises:
+            ValueError: If it has none, or no network is known.
+        """
+        network = self.network
+        nodes = network.relu_nodes if isinstance(network, Network) else []
+        if not isinstance(network, Network) or not nodes:
+            found = (
+                f"its activations are {list(network.activations)}"
+                if isinstance(network, Network)
+                else str(network)
+            )
+            raise ValueError(
+                "rescale=True needs a feedforward network with a hidden layer of activation "
+                f"'relu', and in this model {found}: leave rescale out"
+            )
+        return Rescaling(nodes, network.priors, torch.device("cpu"))
 
     @cached_property
     def captured(self) -> Captured | NotCaptured:

@@ -46,7 +46,7 @@ class TraceEngine(Engine):
 
     def _chain(self, inputs: SweepInputs) -> Record:
         """Run sweeps of one chain; nothing has the leading dimension here."""
-        position, rows, z, log_u, adaptation, gains = inputs
+        position, rows, z, log_u, adaptation, gains, rescaling = inputs
         device, num_blocks = position.device, self._partition.num_blocks
         blocks = [index.to(device) for index in self._partition.indices]
         states, infos, learnt = [], [], [adaptation]
@@ -57,6 +57,9 @@ class TraceEngine(Engine):
             propose = proposals(density, blocks, known.increment)
             step = self._moves.steps(propose, known, log_u[number].to(device))
             state, info = sweep(position, density, step, num_blocks)
+            if rescaling is not None and self._moves.rescaling is not None:
+                moved = self._moves.rescaling(state.position.cpu(), rescaling.at(number))
+                state = density(moved.to(device))
             position = state.position
             if gains is not None:
                 probs = accept_prob(info.log_ratios).cpu()

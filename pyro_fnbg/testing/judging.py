@@ -18,7 +18,8 @@ from pyro_fnbg.core.moves.base import MoveState
 from pyro_fnbg.core.moves.conjugate import Conjugate
 from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.joint import at
-from pyro_fnbg.core.step import log_accept_ratio, proposals
+from pyro_fnbg.core.rescaling import Rescaling, RescalingNoise
+from pyro_fnbg.core.step import BatchState, Density, log_accept_ratio, proposals
 from pyro_fnbg.engines.base import Problem, Record, SweepInputs
 
 __all__ = ["TOLERANCES", "Replay", "assert_as_model", "assert_follows", "replay"]
@@ -65,6 +66,7 @@ def replay(
     z: Tensor,
     adaptation: Sequence[MoveState],
     accepted: Tensor,
+    rescaling: RescalingNoise | None = None,
 ) -> Replay:
     """Follow one sweep's decisions, and evaluate the whole model before and after every block.
 
@@ -75,6 +77,7 @@ def replay(
         z: Its standard normal noise, shape ``(num_params,)``.
         adaptation: The moves' states.
         accepted: The decisions to follow, shape ``(num_blocks,)``.
+        rescaling: Noise of the rescalings that end the sweep, if some do.
 
     Returns:
         The model's own log ratios, and where the decisions lead.
@@ -118,9 +121,29 @@ def replay(
             log_ratios.append(log_ratio if correction is None else log_ratio + correction)
             sizes.append(candidate.log_terms.abs().sum() + state.log_terms.abs().sum())
             state = candidate if is_accepted else state
+        if rescaling is not None and problem.moves.rescaling is not None:
+            state = _rescaled(density, state, problem.moves.rescaling, rescaling)
     return Replay(
         torch.stack(log_ratios), state.position, state.log_density, torch.stack(sizes), slack
     )
+
+
+def _rescaled(
+    density: Density, state: BatchState, rescaling: Rescaling, noise: RescalingNoise
+) -> BatchState:
+    """Rescale relu nodes one by one, each judged by the model's whole density."""
+    noises = zip(*(values.tolist() for values in noise), strict=True)
+    for layer in rescaling.nodes:
+        for incoming, outgoing in zip(layer.incoming, layer.outgoing, strict=True):
+            log_c, c, log_u = next(noises)
+            moved = state.position.clone()
+            moved[incoming] = (moved[incoming].double() * c).to(moved.dtype)
+            moved[outgoing] = (moved[outgoing].double() / c).to(moved.dtype)
+            candidate = density(moved)
+            log_ratio = log_accept_ratio(candidate.log_terms, state.log_terms)
+            if log_u < log_ratio + (len(incoming) - len(outgoing)) * log_c:
+                state = candidate
+    return state
 
 
 def assert_follows(record: Record, expected: Replay, log_u: Tensor, tolerance: float) -> None:
@@ -213,7 +236,8 @@ def assert_as_model(
             )
             rows = None if inputs.rows is None else inputs.rows[chain, sweep]
             z, log_u = inputs.z[chain, sweep], inputs.log_u[chain, sweep]
-            expected = replay(run.problem, position, rows, z, learnt, of_sweep.accepted)
+            rescaling = None if inputs.rescaling is None else inputs.rescaling.at(chain, sweep)
+            expected = replay(run.problem, position, rows, z, learnt, of_sweep.accepted, rescaling)
             assert_follows(of_sweep, expected, log_u, tolerance)
             position = of_sweep.positions
 

@@ -139,7 +139,7 @@ def test_no_step_looks_at_a_value(case, has_gains):
     if has_gains:
         inputs = inputs._replace(gains=torch.ones(2, dtype=torch.float64))
     with pyro.validation_enabled(True), FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        *tensors, (state,), gains = inputs
+        *tensors, (state,), gains, _ = inputs
         fakes = [mode.from_tensor(tensor) for tensor in tensors]
         with pytest.raises(DataDependentOutputException):
             bool(fakes[0].sum() > 0)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pyro_fnbg import FNBG, BayesianMLP, Feedforward
+from pyro_fnbg.core.prior_terms import PriorTerms
 from pyro_fnbg.core.priors import Family
 from pyro_fnbg.engines.network import NotFeedforward, read_network
-from pyro_fnbg.engines.prior_terms import PriorTerms
 from pyro_fnbg.graphs.strided import Strided
 from pyro_fnbg.networks.counts import with_count_columns
 from pyro_fnbg.networks.likelihoods import Likelihood

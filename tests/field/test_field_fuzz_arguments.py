@@ -44,6 +44,7 @@ KERNEL = {
         {1: 0.1},
     ),
     "adapt": SWITCHES,
+    "rescale": SWITCHES,
     "target_accept_prob": (0, 1, 30, NAN, "0.3", True),
     "engine": ("Fused", None, 1),
     "thin": COUNTS,

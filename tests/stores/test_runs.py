@@ -75,6 +75,18 @@ def test_a_run_that_was_stopped_in_its_warmup_goes_on_likewise(engine, tmp_path)
 
 
 @pytest.mark.usefixtures("small_chunks")
+def test_a_run_whose_nodes_are_rescaled_goes_on_likewise(tmp_path):
+    net, data = BayesianMLP([2, 3, 1], activation="relu", likelihood="bernoulli"), (X, Y)
+    expected = drive(FNBG(net, rescale=True), *data, hook_fn=lambda *_: 0, **SIZES)
+    stopped(tmp_path / "run", FNBG(net, rescale=True), *data, sweeps=75)
+    with pytest.raises(ValueError, match="walk of 4 blocks, 3 relu nodes rescaled"):
+        go_on(tmp_path / "run", FNBG(net), *data)
+    pyro.set_rng_seed(77)
+    found = go_on(tmp_path / "run", FNBG(net, rescale=True), *data, hook_fn=lambda *_: 0)
+    assert_same_runs(found, expected)
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("sweeps", [0, 36])
 def test_a_run_goes_on_from_its_start_and_from_the_end_of_its_warmup(sweeps, tmp_path):
     stop_and_go_on("fused", sweeps, tmp_path / "run")

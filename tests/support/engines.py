@@ -63,7 +63,7 @@ def past_the_check(run: Run, engine: str) -> Run:
 def part(piece: Piece, chains: slice = ALL, sweeps: slice = ALL) -> Piece:
     """Take some chains and sweeps of inputs or of a record; positions of inputs stay the first."""
     if isinstance(piece, SweepInputs):
-        positions, rows, z, log_u, adaptation, gains = piece
+        positions, rows, z, log_u, adaptation, gains, rescaling = piece
         return SweepInputs(
             positions[chains],
             None if rows is None else rows[chains, sweeps],
@@ -71,6 +71,7 @@ def part(piece: Piece, chains: slice = ALL, sweeps: slice = ALL) -> Piece:
             log_u[chains, sweeps],
             at(adaptation, chains),
             None if gains is None else gains[sweeps],
+            None if rescaling is None else rescaling.at(chains, sweeps),
         )
     learnt = at(piece.adaptation, chains)
     if all(values.shape[1] == piece.positions.shape[1] for state in learnt for values in state):

@@ -17,7 +17,7 @@ COMPILED = {
     f"pyro_fnbg.engines.fused.{name}"
     for name in (
         "compiled", "elementwise", "layers", "likelihoods", "memory", "moves", "normal",
-        "proposals", "sharing", "vectors",
+        "priors", "proposals", "rescaling", "sharing", "vectors",
     )
 }  # fmt: skip
 
@@ -181,14 +181,14 @@ def _in_fused(mistake: str, module: str, old: str, new: str, case: str) -> Fault
 _GENERAL = [
     Fault(
         name="laplace-squared-feedforward",
-        module="pyro_fnbg.engines.prior_terms",
+        module="pyro_fnbg.core.prior_terms",
         old="torch.where(self._is_laplace, -errors.abs(), terms)",
         new="torch.where(self._is_laplace, -errors.square(), terms)",
         killed_by=_SWEEPS.format("feedforward", "laplace"),
     ),
     Fault(
         name="degrees-of-freedom-off-by-one-feedforward",
-        module="pyro_fnbg.engines.prior_terms",
+        module="pyro_fnbg.core.prior_terms",
         old="-0.5 * (self._degrees + 1)",
         new="-0.5 * self._degrees",
         killed_by=_SWEEPS.format("feedforward", "student priors"),
@@ -249,6 +249,44 @@ _GENERAL = [
         "test_fast_engines_make_the_draws_of_the_trace_engine[shared-fused]",
     ),
     Fault(
+        name="rescaling-without-its-jacobian-of-biases",
+        module="pyro_fnbg.core.rescaling",
+        old="2.0 * inputs - size, dtype",
+        new="2.0 * inputs - size - 1, dtype",
+        killed_by="tests/core/test_rescaling.py::"
+        "test_draws_from_the_prior_stay_draws_from_the_prior",
+    ),
+    Fault(
+        name="rescaling-that-leaves-outgoing-weights",
+        module="pyro_fnbg.core.rescaling",
+        old="before * by, before / by)",
+        new="before * by, before)",
+        killed_by="tests/core/test_rescaling.py::test_the_function_stays",
+    ),
+    Fault(
+        name="rescaling-with-the-noise-of-another-node",
+        module="pyro_fnbg.core.rescaling",
+        old="(noise.log_u[..., layer.own] < log_ratios)",
+        new="(noise.log_u[..., layer.own][..., :1] < log_ratios)",
+        killed_by="tests/core/test_rescaling.py::test_ratios_by_hand[normal]",
+    ),
+    Fault(
+        name="rescaling-by-the-factor-of-the-first-node",
+        module="pyro_fnbg.engines.fused.rescaling",
+        old="noise.factors[k, node]",
+        new="noise.factors[k, 0]",
+        killed_by="tests/exactness/test_rescaling_on_engines.py::"
+        "test_engines_rescale_as_the_trace_engine_does[normal-fused]",
+    ),
+    Fault(
+        name="compiled-rescaling-without-its-jacobian-of-outgoing-weights",
+        module="pyro_fnbg.engines.fused.rescaling",
+        old="(2 * middle - first - end)",
+        new="(middle - first)",
+        killed_by="tests/exactness/test_rescaling_on_engines.py::"
+        "test_engines_rescale_as_the_trace_engine_does[normal-fused]",
+    ),
+    Fault(
         name="sum-of-squares-not-halved",
         module="pyro_fnbg.core.moves.conjugate",
         old="0.5 * sums.index_add",
@@ -279,7 +317,7 @@ _GENERAL = [
     ),
     Fault(
         name="scale-of-a-prior-dropped-feedforward",
-        module="pyro_fnbg.engines.prior_terms",
+        module="pyro_fnbg.core.prior_terms",
         old="terms - log_scales",
         new="terms - 0.0",
         killed_by=_SWEEPS.format("feedforward", "scales of priors"),

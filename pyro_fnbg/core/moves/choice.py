@@ -15,6 +15,7 @@ from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import Walk
 from pyro_fnbg.core.priors import NormalPriors, Variances
+from pyro_fnbg.core.rescaling import Rescaling
 
 __all__ = ["MOVE_NAMES", "make_moves"]
 
@@ -38,6 +39,7 @@ def make_moves(
     read_priors: Callable[[], NormalPriors],
     variances: Variances | None = None,
     read_normal_nodes: Callable[[], Tensor] | None = None,
+    rescaling: Rescaling | None = None,
 ) -> JointMoves:
     """Give each block the move that it names, or the default.
 
@@ -53,6 +55,7 @@ def make_moves(
         variances: The conditionals of sampled variances, if the model has some.
         read_normal_nodes: Says which coordinates have Normal conditionals, see
             ``Network.normal_nodes``; called if a move makes use of it. Left out, none has.
+        rescaling: What follows the blocks of every sweep, if anything.
 
     Raises:
         ValueError: If a block names a move that does not exist, or one that needs a Normal prior
@@ -110,7 +113,7 @@ def make_moves(
             moves.append(Gibbs(partition, blocks))
         elif variances is not None:
             moves.append(Conjugate(partition, blocks, variances))
-    return JointMoves(partition, moves)
+    return JointMoves(partition, moves, rescaling)
 
 
 def _where_it_fits(

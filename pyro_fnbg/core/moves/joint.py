@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.moves.base import Displacement, Move, MoveState
+from pyro_fnbg.core.rescaling import Rescaling
 from pyro_fnbg.core.step import Propose, State
 
 __all__ = ["JointMoves", "at", "beside", "copied", "stacked"]
@@ -21,14 +22,18 @@ class JointMoves:
     Args:
         partition: The blocks.
         moves: The moves, none without a block.
+        rescaling: What is done with relu nodes after the last block of every sweep, if anything.
 
     Attributes:
         moves: The moves, in the order of their states.
         of_block: The move of each block.
+        rescaling: As given.
     """
 
-    def __init__(self, partition: Partition, moves: Sequence[Move]) -> None:
-        self.moves = tuple(moves)
+    def __init__(
+        self, partition: Partition, moves: Sequence[Move], rescaling: Rescaling | None = None
+    ) -> None:
+        self.moves, self.rescaling = tuple(moves), rescaling
         owners = {block: move for move in moves for block in move.blocks.tolist()}
         self.of_block = tuple(owners[block] for block in range(partition.num_blocks))
 
@@ -46,6 +51,7 @@ class JointMoves:
         moved = {move: move.to(device) for move in self.moves}
         joint.moves = tuple(moved.values())
         joint.of_block = tuple(moved[move] for move in self.of_block)
+        joint.rescaling = None if self.rescaling is None else self.rescaling.to(device)
         return joint
 
     def start(self) -> tuple[MoveState, ...]:

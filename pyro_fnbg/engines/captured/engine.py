@@ -214,6 +214,10 @@ class _Chains:
             propose = partial(self._propose, batch, known.increment)
             step = self._moves.steps(propose, known, log_u.to(self._device))
             state, info = sweep(position, evaluate, step, len(self._blocks))
+            if inputs.rescaling is not None and self._moves.rescaling is not None:
+                noise = inputs.rescaling.at(*[slice(None)] * dim, number)
+                moved = self._moves.rescaling(state.position.cpu(), noise)
+                state = self._evaluate(batch, moved.to(self._device))
             position = state.position
             if inputs.gains is not None:
                 probs, gain = accept_prob(info.log_ratios).cpu(), inputs.gains[number]

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyro_fnbg.core.compiling import kept_on_disk
-from pyro_fnbg.core.priors import Family
 from pyro_fnbg.engines.fused.elementwise import INLINE, compiled
 from pyro_fnbg.engines.fused.memory import (
     ACT,
@@ -33,7 +32,9 @@ from pyro_fnbg.engines.fused.memory import (
 )
 from pyro_fnbg.engines.fused.moves import displace, learn
 from pyro_fnbg.engines.fused.normal import draw_normal
+from pyro_fnbg.engines.fused.priors import log_prior_at
 from pyro_fnbg.engines.fused.proposals import evaluate, keep
+from pyro_fnbg.engines.fused.rescaling import rescale
 from pyro_fnbg.engines.fused.sharing import (
     add_up,
     share_candidate,
@@ -43,19 +44,7 @@ from pyro_fnbg.engines.fused.sharing import (
 
 __all__ = ["run_sweeps"]
 
-# Plain numbers, which compile to constants
-LAPLACE, STUDENT, POSITIVE = int(Family.LAPLACE), int(Family.STUDENT), int(Family.POSITIVE)
-
 Array = NDArray[Any]
-
-
-@compiled(**INLINE)
-def _positive_log_prior(c: Array, value: float) -> float:
-    """Score the logarithm of a positive number by the form of its prior, up to a constant."""
-    number = math.exp(value)
-    score: float = c[0] * value + c[1] * value * value + c[2] * number + c[3] * number * number
-    score += c[4] / number + c[5] * math.log1p(c[6] * number * number)
-    return score
 
 
 @compiled(**INLINE)
@@ -75,30 +64,12 @@ def _unusual_ratio(work: Work, new_log_prior: float, log_prior: float, count: in
 
 
 @compiled(**INLINE)
-def _log_prior(net: Net, position: Array, at: int, value: float) -> float:
-    """Score one coordinate, up to a constant; its scale may be in the position."""
-    family = net.prior_families[at]
-    if family == POSITIVE:
-        return _positive_log_prior(net.prior_forms[net.form_rows[at]], value)
-    error, rate, log_scale = value - net.prior_locs[at], net.prior_rates[at], 0.0
-    if net.holders[at] >= 0:
-        log_scale = net.holder_powers[at] * np.float64(position[net.holders[at]])
-        error *= math.exp(-log_scale)
-    score: float = -rate * error * error
-    if family == LAPLACE:
-        score = -rate * abs(error)
-    elif family == STUDENT:
-        score = -net.prior_powers[at] * math.log1p(rate * error * error)
-    return score - log_scale
-
-
-@compiled(**INLINE)
 def _shared_log_prior(net: Net, position: Array, block: int) -> float:
     """Score the coordinates whose priors change with a block that shares them with scales."""
     total = 0.0
     for term in range(net.term_starts[block], net.term_starts[block + 1]):
         at = net.terms[term]
-        total += _log_prior(net, position, at, np.float64(position[at]))
+        total += log_prior_at(net, position, at, np.float64(position[at]))
     return total
 
 
@@ -129,8 +100,8 @@ def _propose(
             work.candidate[c] = position[at] + work.increments[c]
         # What PCN would take out of the ratio does not enter it
         if not (moves.is_pcn[block] or is_shared):
-            log_prior += _log_prior(net, position, at, np.float64(work.kept[c]))
-            new_log_prior += _log_prior(net, position, at, np.float64(work.candidate[c]))
+            log_prior += log_prior_at(net, position, at, np.float64(work.kept[c]))
+            new_log_prior += log_prior_at(net, position, at, np.float64(work.candidate[c]))
     # The ratio of a draw from a conditional is 1
     if is_shared and not moves.is_conjugate[block]:
         log_prior = _shared_log_prior(net, position, block)
@@ -245,9 +216,10 @@ def _cached_by(sources: str) -> Callable[..., None]:
                 if len(noise.gains) > 0:
                     learn(noise, block, log_ratio, noise.gains[k])
                     results.scales[k, block] = noise.scales[block]
+            rescale(net, moves, work, position, noise, k)
             log_density = net.log_constant + _log_likelihood(work)
             for at in range(len(position)):
-                log_density += _log_prior(net, position, at, np.float64(position[at]))
+                log_density += log_prior_at(net, position, at, np.float64(position[at]))
                 results.positions[k, at] = position[at]
             results.log_densities[k] = log_density
 
@@ -256,7 +228,7 @@ def _cached_by(sources: str) -> Callable[..., None]:
 
 _SOURCES = (
     "compiled.py", "elementwise.py", "layers.py", "likelihoods.py", "memory.py", "moves.py",
-    "normal.py", "proposals.py", "sharing.py", "vectors.py",
+    "normal.py", "priors.py", "proposals.py", "rescaling.py", "sharing.py", "vectors.py",
 )  # fmt: skip
 run_sweeps = _cached_by(
     hashlib.sha256(

@@ -99,12 +99,16 @@ class FusedEngine(Engine):
         ``moved_rows`` then holds the number of rows on which each candidate had to be followed up
         the layers, shape ``(C, K, num_blocks)``.
         """
-        positions, rows, z, log_u, adaptation, gains = inputs
+        positions, rows, z, log_u, adaptation, gains, rescaling = inputs
         (chains, num_sweeps, num_params), num_blocks = z.shape, log_u.shape[-1]
         num_rows = len(self._data.inputs) if rows is None else rows.shape[-1]
         every = np.arange(num_rows)[None]
         scales, z = pack(self._moves, chains, adaptation), noise_of(self._moves, z)
         num_learnt = 0 if gains is None else num_sweeps
+        nothing = np.empty((3, chains, num_sweeps, 0))
+        log_factors, factors, rescaling_log_u = (
+            nothing if rescaling is None else (values.contiguous().numpy() for values in rescaling)
+        )
         results = Results(
             positions=np.empty((chains, num_sweeps, num_params), self._data.inputs.dtype),
             log_ratios=np.empty((chains, num_sweeps, num_blocks)),
@@ -122,6 +126,9 @@ class FusedEngine(Engine):
                     scales=scales[chain],
                     targets=self._targets,
                     gains=np.empty(0) if gains is None else gains.numpy(),
+                    log_factors=log_factors[chain],
+                    factors=factors[chain],
+                    rescaling_log_u=rescaling_log_u[chain],
                 )
                 position = positions[chain].numpy().copy()
                 chain_results = Results(*(values[chain] for values in results))

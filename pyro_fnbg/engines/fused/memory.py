@@ -118,6 +118,9 @@ class MoveData(NamedTuple):
     members: Array  # coordinates of the parameters whose variance a coordinate is
     is_gibbs: Array  # (B,) whether a block is drawn from a Normal conditional
     order: Array  # (P,) into coordinates, block after block in the order of such a block's noise
+    rescaled: Array  # flat coordinates of each rescaled node, incoming ones first
+    rescaled_starts: Array  # (nodes + 1,) into rescaled
+    rescaled_middles: Array  # (nodes,) into rescaled, where outgoing ones begin
 
 
 class Data(NamedTuple):
@@ -136,6 +139,9 @@ class Noise(NamedTuple):
     scales: Array  # (B,) what the moves have learnt; overwritten where they learn
     targets: Array  # (B,) acceptance probabilities aimed at
     gains: Array  # (K,) how far the scales move after each sweep; (0,) where they stay
+    log_factors: Array  # (K, nodes) of rescalings; (K, 0) for none
+    factors: Array  # (K, nodes)
+    rescaling_log_u: Array  # (K, nodes)
 
 
 class Work(NamedTuple):
@@ -338,7 +344,19 @@ def make_moves(network: Network, net: Net, moves: JointMoves) -> MoveData:
         np.array([at for some in members for at in some], np.int64),
         is_gibbs,
         order,
+        *_rescaled(moves),
     )
+
+
+def _rescaled(moves: JointMoves) -> tuple[Array, Array, Array]:
+    """Return the coordinates of the nodes that are rescaled, and where each one's parts begin."""
+    coordinates, starts, middles = [np.empty(0, np.int64)], [0], list[int]()
+    for layer in () if moves.rescaling is None else moves.rescaling.nodes:
+        for incoming, outgoing in zip(layer.incoming, layer.outgoing, strict=True):
+            coordinates += [incoming.numpy(), outgoing.numpy()]
+            middles.append(starts[-1] + len(incoming))
+            starts.append(middles[-1] + len(outgoing))
+    return np.concatenate(coordinates), np.array(starts), np.array(middles, np.int64)
 
 
 def _forms(network: Network) -> tuple[Array, Array, float]:
