@@ -294,9 +294,11 @@ class Archive:
     def _array(self, key: str) -> zarr.Array[Any]:
         """Return the array of a variable, without an end."""
         if key not in self._arrays:
-            array = as_long_as(self._root[key], 1, ENDLESS)
+            import zarr
+
             # A chunk of nothing but NaN would be left out, as if it had been lost
-            self._arrays[key] = array.with_config({"write_empty_chunks": True})
+            with zarr.config.set({"array.write_empty_chunks": True}):
+                self._arrays[key] = as_long_as(self._root[key], 1, ENDLESS)
         return self._arrays[key]
 
 
