@@ -117,10 +117,10 @@ def test_threads_rescale_alike_bit_for_bit(monkeypatch):
 
 
 def test_draws_from_the_prior_stay_draws_from_the_prior_on_fused():
-    """Rescalings alone, of 20,000 chains."""
+    """Rescalings alone, of 12,000 chains."""
     run = start("fused", normal(torch.float64), torch.zeros(4, 3).double(), torch.zeros(4).double(),
                 rescale=True)  # fmt: skip
-    size, rng = 20_000, torch.Generator().manual_seed(0)
+    size, rng = 12_000, torch.Generator().manual_seed(0)
     theta = torch.randn(size, run.problem.partition.num_params, generator=rng)
     noise = run.problem.moves.rescaling.noise(ChainKey(5, 0), 0, 2 * size)
     inputs = make_inputs(run, chains=1, sweeps=2)
@@ -146,6 +146,26 @@ def test_draws_from_the_prior_stay_draws_from_the_prior_on_fused():
         assert_expectation(squares[..., i].square(), 3.0)
         if 0 < i != scale + 1:
             assert_expectation(squares[..., i] * squares[..., i - 1], 1.0)
+
+
+def by_hand(x, y):
+    """A network that is stated nowhere, its weights by input and node, with no bias below."""
+    weights = dist.Normal(torch.zeros(2, 4, dtype=torch.float64), 1.0).to_event(2)
+    hidden = (x @ pyro.sample("w", weights)).relu()
+    out = dist.Normal(torch.zeros(4, dtype=torch.float64), 0.7).to_event(1)
+    mean = hidden @ pyro.sample("v", out)
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(mean, 0.5), obs=y)
+
+
+def test_nodes_of_a_network_that_was_found_are_rescaled():
+    x = torch.randn(ROWS, 2, dtype=torch.float64)
+    run = start("fused", by_hand, x, x.sum(1), rescale=True)
+    inputs = make_inputs(run, chains=2, sweeps=4, scale=0.3)
+    assert_as_model(run, inputs, assert_as_trace(run, inputs))
+    (nodes,) = run.problem.moves.rescaling.nodes
+    assert nodes.incoming.shape == (4, 2)
+    assert nodes.outgoing.shape == (4, 1)
 
 
 # --- What is refused -----------------------------------------------------------------------------
