@@ -623,7 +623,7 @@ def test_arguments_are_left_as_they_are():
     x, y = double(12, 3), torch.randint(0, 2, (12,))
     run, inputs, _ = compare(BayesianMLP([3, 4, 2]), x, y, batch_size=5)
     inputs = inputs._replace(gains=torch.ones(20, dtype=torch.float64))
-    *tensors, (state,), gains = inputs
+    *tensors, (state,), gains, _ = inputs
     tensors += [state.scales, gains]
     before = [tensor.clone() for tensor in tensors]
     learnt = run_on(run, inputs).adaptation[0].scales

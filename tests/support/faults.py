@@ -1159,14 +1159,14 @@ _IN_FUSED = [
     ),
     _in_fused(
         "prior-dropped",
-        "compiled",
+        "priors",
         "score: float = -rate * error * error",
         "score: float = 0.0 * error",
         "deep",
     ),
     _in_fused(
         "scale-of-a-prior-dropped",
-        "compiled",
+        "priors",
         "score - log_scale",
         "score - 0.0",
         "scales of priors",
@@ -1187,7 +1187,7 @@ _IN_FUSED = [
         "variances",
     ),
     _in_fused(
-        "laplace-squared", "compiled", "score = -rate * abs(error)", "score *= rate", "laplace"
+        "laplace-squared", "priors", "score = -rate * abs(error)", "score *= rate", "laplace"
     ),
     _in_fused(
         "degrees-of-freedom-off-by-one",
@@ -1196,7 +1196,7 @@ _IN_FUSED = [
         "(0.5 * priors.degrees_of_freedom)",
         "student priors",
     ),
-    _in_fused("prior-mean-dropped", "compiled", "value - net.prior_locs[at]", "value", "layers"),
+    _in_fused("prior-mean-dropped", "priors", "value - net.prior_locs[at]", "value", "layers"),
     Fault(
         "jacobian-dropped-fused",
         "pyro_fnbg.model.positive",
@@ -1333,7 +1333,7 @@ _IN_FUSED = [
 _PCN = "tests/exactness/test_pcn_on_engines.py::"
 _JUDGED = _PCN + "test_the_likelihood_alone_decides[{}]"
 _SMALL = "tests/core/test_pcn.py::test_small_steps_are_pulled_to_the_mean_without_cancellation"
-_MIXED = "tests/exactness/test_mixtures.py::test_three_kinds_are_"
+_MIXED = "tests/exactness/test_moves_of_three_kinds.py::test_three_kinds_are_"
 _IN_PCN = [
     *(
         Fault(
