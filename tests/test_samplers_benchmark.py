@@ -9,9 +9,9 @@ import torch
 from torch.distributions import Normal
 
 from benchmarks.samplers import __main__ as command
-from benchmarks.samplers import fnbg_fit
 from benchmarks.samplers.page import OURS, SAMPLERS, page
 from benchmarks.samplers.problems import PROBLEMS, Problem, network
+from benchmarks.uci.fits import predicted
 from benchmarks.uci.sets import Split
 from pyro_fnbg import predict
 
@@ -64,7 +64,7 @@ def test_scales_that_are_sampled_and_scales_of_the_network_are_predicted():
         }
         if not is_output:
             samples["obs_scale"] = torch.rand(2, 5) + 0.1
-        found = fnbg_fit.predicted(model, samples, x, {})
+        found = predicted(model, samples, x, {})
         one = {name: values[1, 4:] for name, values in samples.items()}
         y = torch.tensor([0.3, -0.2, 0.9])
         expected = predict(model, one, x, y).log_density.float()

@@ -9,7 +9,8 @@ import torch
 
 from pyro_fnbg.core.blocks import Block, Partition
 from pyro_fnbg.core.moves.choice import make_moves
-from pyro_fnbg.core.moves.conjugate import Conjugate, NoState
+from pyro_fnbg.core.moves.conjugate import Conjugate
+from pyro_fnbg.core.moves.draws import NoState
 from pyro_fnbg.core.moves.joint import JointMoves, at, copied, stacked
 from pyro_fnbg.core.moves.walk import Walk
 from pyro_fnbg.core.priors import Variances

@@ -7,7 +7,7 @@ import torch
 
 from pyro_fnbg.core.blocks import Block, Partition
 from pyro_fnbg.core.moves.choice import make_moves
-from pyro_fnbg.core.moves.conjugate import NoState
+from pyro_fnbg.core.moves.draws import NoState
 from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.joint import JointMoves, stacked
 from pyro_fnbg.core.moves.walk import Walk

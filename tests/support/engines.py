@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.chains.setup import Run
-from pyro_fnbg.core.moves.conjugate import NoState
+from pyro_fnbg.core.moves.draws import NoState
 from pyro_fnbg.core.moves.joint import at
 from pyro_fnbg.engines.base import Record, SweepInputs
 from pyro_fnbg.engines.choice import FAST as CLASSES

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from scipy.special import gammainccinv, gammaincinv, ndtr
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.moves.base import Displacement, Move
+from pyro_fnbg.core.moves.base import Displacement
+from pyro_fnbg.core.moves.draws import ExactDraw, NoState
 from pyro_fnbg.core.priors import Variances
 from pyro_fnbg.core.step import Propose, State, decide
 
-__all__ = ["Conjugate", "NoState"]
+__all__ = ["Conjugate"]
 
 
-class NoState(NamedTuple):
-    """Hold what a move has learnt that learns nothing."""
-
-
-class Conjugate(Move):
+class Conjugate(ExactDraw):
     r"""Draw a block of log variances from its conditional given the parameters that they scale.
 
     The conditional of each variance is InverseGamma(a + n / 2, b + S / 2), see ``Variances``: a
@@ -59,10 +55,6 @@ class Conjugate(Move):
             for block, own in self.conditionals.items()
         }
         return moved
-
-    def start(self) -> NoState:
-        """Return the state, which is none."""
-        return NoState()
 
     def displace(self, state: NoState, position: Tensor, z: Tensor) -> Displacement:
         """Return minus the logarithm of a gamma variate for each coordinate."""
@@ -108,16 +100,6 @@ class Conjugate(Move):
         squares = (position[..., own.members].double() - own.locs).square()
         sums = squares.new_zeros(*squares.shape[:-1], len(own.rates))
         return own.rates + 0.5 * sums.index_add(-1, own.owners, squares)
-
-    def adapt(
-        self, state: NoState, position: Tensor, accept_probs: Tensor, gain: Tensor
-    ) -> NoState:
-        """Learn nothing."""
-        return state
-
-    def report(self, state: NoState) -> Mapping[str, Tensor]:
-        """Return nothing."""
-        return {}
 
 
 def _of_block(variances: Variances, coordinates: Tensor) -> Variances:

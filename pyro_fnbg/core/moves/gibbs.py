@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from pyro_fnbg.core.blocks import Partition
-from pyro_fnbg.core.moves.base import Displacement, Move
-from pyro_fnbg.core.moves.conjugate import NoState
+from pyro_fnbg.core.moves.base import Displacement
+from pyro_fnbg.core.moves.draws import ExactDraw, NoState
 from pyro_fnbg.core.step import Propose, State, block_step, tiled_sum
 
 __all__ = ["Gibbs"]
 
 
-class Gibbs(Move):
+class Gibbs(ExactDraw):
     r"""Draw a block from its Normal conditional, given all other parameters and the batch.
 
     Where responses are Normal(v, s\ :sup:`2`) around an output v of a network, and its weights w
@@ -53,10 +52,6 @@ class Gibbs(Move):
         moved = super().to(device)
         moved.indices = {block: index.to(device) for block, index in self.indices.items()}
         return moved
-
-    def start(self) -> NoState:
-        """Return the state, which is none."""
-        return NoState()
 
     def displace(self, state: NoState, position: Tensor, z: Tensor) -> Displacement:
         """Return the noise: where it leads depends on what earlier blocks of the sweep do."""
@@ -112,13 +107,3 @@ class Gibbs(Move):
         is_known = (failed == 0) & precision.isfinite().all(-1).all(-1)
         values = torch.where(is_known.unsqueeze(-1), mean + away, current.double())
         return values.to(current.dtype), torch.where(is_known, correction, torch.nan)
-
-    def adapt(
-        self, state: NoState, position: Tensor, accept_probs: Tensor, gain: Tensor
-    ) -> NoState:
-        """Learn nothing."""
-        return state
-
-    def report(self, state: NoState) -> Mapping[str, Tensor]:
-        """Return nothing."""
-        return {}

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_fnbg.core.moves.base import MoveState
-from pyro_fnbg.core.moves.conjugate import Conjugate, NoState
+from pyro_fnbg.core.moves.conjugate import Conjugate
+from pyro_fnbg.core.moves.draws import ExactDraw, NoState
 from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
@@ -83,6 +84,6 @@ def unpack(moves: JointMoves, scales: Tensor) -> tuple[MoveState, ...]:
     if len(moves.moves) == 1 and isinstance(moves.moves[0], Walk):
         return (ScaleState(scales),)
     return tuple(
-        NoState() if isinstance(move, Conjugate | Gibbs) else ScaleState(scales[..., move.blocks])
+        NoState() if isinstance(move, ExactDraw) else ScaleState(scales[..., move.blocks])
         for move in moves.moves
     )

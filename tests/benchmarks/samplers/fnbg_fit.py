@@ -6,7 +6,6 @@ python -m benchmarks.samplers.fnbg_fit TASK OUTCOME
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,10 @@ from typing import Any
 import numpy as np
 import pyro
 import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from benchmarks.samplers.problems import network
 from benchmarks.uci.exchange import Outcome, Task, read_task, timed, write_outcome
-from benchmarks.uci.fits import pace, run_chains
-from pyro_fnbg import BayesianMLP
-from pyro_fnbg.networks.likelihoods import scales_of
+from benchmarks.uci.fits import pace, predicted, run_chains
 
 # Share of the time that the last pilot takes at least, and share of the sweeps that is warmup
 PILOT_SHARE, WARMUP_SHARE = 0.05, 1 / 3
@@ -55,27 +50,6 @@ def fit(task: Task) -> Outcome:
     report = mcmc.reports[0]
     told |= {"target": report["target"], "engine": report["engine"]}
     return predicted(model, mcmc.get_samples(group_by_chain=True), x_test, told)
-
-
-def predicted(
-    model: BayesianMLP, samples: Mapping[str, Tensor], x: Tensor, about: dict[str, Any]
-) -> Outcome:
-    """Predict by every draw of every chain."""
-    with torch.no_grad():
-        chains = range(len(samples["layer1.bias"]))
-        parameters = [{name: draws[chain] for name, draws in samples.items()} for chain in chains]
-        outputs = torch.stack([model.forward(one, x) for one in parameters])
-    if model.likelihood == "categorical":
-        return Outcome(log_probabilities=outputs.log_softmax(-1).numpy(), about=about)
-    if model.likelihood == "bernoulli":
-        both = torch.cat([logsigmoid(-outputs), logsigmoid(outputs)], -1)
-        return Outcome(log_probabilities=both.numpy(), about=about)
-    if "obs_scale" in samples:
-        means = outputs.squeeze(-1)
-        scales = samples["obs_scale"].unsqueeze(-1).expand_as(means)
-    else:
-        means, scales = outputs[..., 0], scales_of(outputs[..., 1])
-    return Outcome(means.numpy(), scales.numpy(), about=about)
 
 
 if __name__ == "__main__":

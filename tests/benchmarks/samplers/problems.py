@@ -117,8 +117,20 @@ def _set(name: str) -> Reader:
     return read
 
 
-# The paper's blocks and batches
-_IN_BATCHES = (("batch_size", 3000), ("likelihood_scale", "batch"), ("parts", {1: 78}))
+def _on_mnist(widths: tuple[int, ...]) -> Problem:
+    """Return a network for the digits, in the paper's blocks and batches."""
+    return Problem(
+        _mnist,
+        widths,
+        activation="sigmoid",
+        likelihood="categorical",
+        seconds=300.0,
+        is_warm=True,
+        kernel=(("batch_size", 3000), ("likelihood_scale", "batch"), ("parts", {1: 78})),
+        has_peers=False,
+    )
+
+
 PROBLEMS = {
     "moons, MLP(2,8,1)": Problem(_moons, (2, 8, 1), seconds=20.0),
     "diabetes, MLP(10,8,1)": Problem(_diabetes, (10, 8, 1), likelihood="normal"),
@@ -139,24 +151,6 @@ PROBLEMS = {
         _xor, (2, 8, 1), activation="step", prior_scale=10**0.5
     ),
     "ionosphere, MLP(33,8,1), steps": Problem(_set("ionosphere"), (33, 8, 1), activation="step"),
-    "MNIST, MLP(784,10,10,10,10)": Problem(
-        _mnist,
-        (784, 10, 10, 10, 10),
-        activation="sigmoid",
-        likelihood="categorical",
-        seconds=300.0,
-        is_warm=True,
-        kernel=_IN_BATCHES,
-        has_peers=False,
-    ),
-    "MNIST, MLP(784,100,10)": Problem(
-        _mnist,
-        (784, 100, 10),
-        activation="sigmoid",
-        likelihood="categorical",
-        seconds=300.0,
-        is_warm=True,
-        kernel=_IN_BATCHES,
-        has_peers=False,
-    ),
+    "MNIST, MLP(784,10,10,10,10)": _on_mnist((784, 10, 10, 10, 10)),
+    "MNIST, MLP(784,100,10)": _on_mnist((784, 100, 10)),
 }

@@ -15,6 +15,7 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from benchmarks.uci.baselines import fit_boosting, fit_linear
 from benchmarks.uci.exchange import Outcome, Task, read_task, timed, write_outcome
@@ -207,8 +208,15 @@ def predicted(model: BayesianMLP, samples: Params, x: Tensor, about: dict[str, A
     outputs = torch.stack(by_chain)
     if model.likelihood == "categorical":
         return Outcome(log_probabilities=outputs.log_softmax(-1).numpy(), about=about)
-    means, raw = outputs.unbind(-1)
-    return Outcome(means.numpy(), scales_of(raw).numpy(), about=about)
+    if model.likelihood == "bernoulli":
+        both = torch.cat([logsigmoid(-outputs), logsigmoid(outputs)], -1)
+        return Outcome(log_probabilities=both.numpy(), about=about)
+    means = outputs[..., 0]
+    if "obs_scale" in samples:
+        scales = samples["obs_scale"].unsqueeze(-1).expand_as(means)
+    else:
+        scales = scales_of(outputs[..., 1])
+    return Outcome(means.numpy(), scales.numpy(), about=about)
 
 
 METHODS: dict[str, Callable[[Task], Outcome]] = {
