@@ -273,16 +273,16 @@ _GENERAL = [
     Fault(
         name="rescaling-by-the-factor-of-the-first-node",
         module="pyro_fnbg.engines.fused.rescaling",
-        old="noise.factors[k, node]",
-        new="noise.factors[k, 0]",
+        old="noise.rescaling[1, k, node]",
+        new="noise.rescaling[1, k, 0]",
         killed_by="tests/exactness/test_rescaling_on_engines.py::"
         "test_engines_rescale_as_the_trace_engine_does[normal-fused]",
     ),
     Fault(
         name="compiled-rescaling-without-its-jacobian-of-outgoing-weights",
         module="pyro_fnbg.engines.fused.rescaling",
-        old="(2 * middle - first - end)",
-        new="(middle - first)",
+        old="(2 * middle - end)",
+        new="middle",
         killed_by="tests/exactness/test_rescaling_on_engines.py::"
         "test_engines_rescale_as_the_trace_engine_does[normal-fused]",
     ),
@@ -1349,7 +1349,7 @@ _IN_PCN = [
     _in_fused(
         "pcn-lets-the-prior-decide-too",
         "compiled",
-        "if not (moves.is_pcn[block] or is_shared):",
+        "if not (kind == Kind.PCN or is_shared):",
         "if not is_shared:",
         _JUDGED.format("fused"),
     ),

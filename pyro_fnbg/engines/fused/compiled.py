@@ -24,6 +24,7 @@ from pyro_fnbg.engines.fused.memory import (
     LEAST,
     PRE,
     Data,
+    Kind,
     MoveData,
     Net,
     Noise,
@@ -90,20 +91,20 @@ def _propose(
     """Write down a block's candidate; return the log prior before and after, up to a constant."""
     coordinates = range(net.block_starts[block], net.block_starts[block + 1])
     is_shared = net.term_starts[block] < net.term_starts[block + 1]
-    log_prior, new_log_prior = 0.0, 0.0
+    kind, log_prior, new_log_prior = moves.kinds[block], 0.0, 0.0
     for c in coordinates:
         at = net.coordinates[c]
         work.kept[c] = position[at]
-        if moves.is_conjugate[block]:
+        if kind == Kind.CONJUGATE:
             work.candidate[c] = _drawn(net, moves, position, at, np.float64(work.increments[c]))
         else:
             work.candidate[c] = position[at] + work.increments[c]
         # What PCN would take out of the ratio does not enter it
-        if not (moves.is_pcn[block] or is_shared):
+        if not (kind == Kind.PCN or is_shared):
             log_prior += log_prior_at(net, position, at, np.float64(work.kept[c]))
             new_log_prior += log_prior_at(net, position, at, np.float64(work.candidate[c]))
     # The ratio of a draw from a conditional is 1
-    if is_shared and not moves.is_conjugate[block]:
+    if is_shared and kind != Kind.CONJUGATE:
         log_prior = _shared_log_prior(net, position, block)
         for c in coordinates:
             position[net.coordinates[c]] = work.candidate[c]
@@ -131,7 +132,7 @@ def _step(
     """
     log_prior, new_log_prior, correction, count = 0.0, 0.0, 0.0, 0
     if block >= 0:
-        if moves.is_gibbs[block]:
+        if moves.kinds[block] == Kind.GIBBS:
             correction = draw_normal(net, moves, work, position, block)
         log_prior, new_log_prior = _propose(net, moves, work, position, block)
     # Scales of priors lie above the observation scale, and no row sees them
@@ -148,9 +149,9 @@ def _step(
         share_change(work, count)
         log_ratio += add_up(work)
     is_usual = math.isfinite(log_ratio) and work.state[IS_FINITE]
-    if not (is_usual or moves.is_conjugate[block]):
+    if not (is_usual or moves.kinds[block] == Kind.CONJUGATE):
         log_ratio = _unusual_ratio(work, new_log_prior, log_prior, count)
-    if moves.is_gibbs[block]:
+    if moves.kinds[block] == Kind.GIBBS:
         log_ratio += correction
     accepted = log_u < log_ratio
     if accepted:

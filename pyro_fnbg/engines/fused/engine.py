@@ -19,6 +19,7 @@ from pyro_fnbg.engines.base import Engine, Record, SweepInputs
 from pyro_fnbg.engines.fused.allocation import make_works, threads_that_pay
 from pyro_fnbg.engines.fused.compiled import run_sweeps
 from pyro_fnbg.engines.fused.memory import (
+    Kind,
     Noise,
     Results,
     Work,
@@ -69,10 +70,11 @@ class FusedEngine(Engine):
         self._move_data = make_moves(network, self._net, moves)
         self._data = make_data(network)
         # Parameters of the largest block that is drawn from a Normal conditional
-        sizes = np.diff(self._net.block_starts)[self._move_data.is_gibbs]
+        sizes = np.diff(self._net.block_starts)[self._move_data.kinds == Kind.GIBBS]
         self._most_drawn = int(sizes.max(initial=1))
         self._moves, self._targets = moves, moves.targets.numpy()
         self._kept: list[tuple[Work, ...]] = []
+        self._no_rescaling = np.empty((1, 3, 0, 0))
         self.moved_rows = torch.empty(0)
         # No sweeps at all: they are compiled by that
         nothing = torch.empty(1, 0, partition.num_params, dtype=torch.float64)
@@ -105,10 +107,9 @@ class FusedEngine(Engine):
         every = np.arange(num_rows)[None]
         scales, z = pack(self._moves, chains, adaptation), noise_of(self._moves, z)
         num_learnt = 0 if gains is None else num_sweeps
-        nothing = np.empty((3, chains, num_sweeps, 0))
-        log_factors, factors, rescaling_log_u = (
-            nothing if rescaling is None else (values.contiguous().numpy() for values in rescaling)
-        )
+        rescalings = self._no_rescaling
+        if rescaling is not None:
+            rescalings = torch.stack(list(rescaling), 1).numpy()
         results = Results(
             positions=np.empty((chains, num_sweeps, num_params), self._data.inputs.dtype),
             log_ratios=np.empty((chains, num_sweeps, num_blocks)),
@@ -126,9 +127,7 @@ class FusedEngine(Engine):
                     scales=scales[chain],
                     targets=self._targets,
                     gains=np.empty(0) if gains is None else gains.numpy(),
-                    log_factors=log_factors[chain],
-                    factors=factors[chain],
-                    rescaling_log_u=rescaling_log_u[chain],
+                    rescaling=rescalings[min(chain, len(rescalings) - 1)],
                 )
                 position = positions[chain].numpy().copy()
                 chain_results = Results(*(values[chain] for values in results))

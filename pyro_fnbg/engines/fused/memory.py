@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ __all__ = [
     "TURN",
     "Data",
     "Head",
+    "Kind",
     "MoveData",
     "Noise",
     "Net",
@@ -105,22 +107,27 @@ class Net(NamedTuple):
     counting: Array  # (widest,) 0, 1, 2, ...
 
 
+class Kind(IntEnum):
+    """Number the moves."""
+
+    WALK = 0
+    PCN = 1
+    CONJUGATE = 2
+    GIBBS = 3
+
+
 class MoveData(NamedTuple):
     """Say how the blocks move. Apart from the net: every field of that costs each call time."""
 
-    is_pcn: Array  # (B,) whether a block's move is PCN; else it is the walk
+    kinds: Array  # (B,) which move a block has, see Kind
     block_spreads: Array  # (B,) what PCN measures its proposal scales by
     prior_scales: Array  # (P,)
     max_odds: float  # a proposal scale over its spread, at most
-    is_conjugate: Array  # (B,) whether a block is drawn from its conditional
     rates: Array  # (P,) of a drawn variance, see Variances
     member_starts: Array  # (P + 1,) into members
     members: Array  # coordinates of the parameters whose variance a coordinate is
-    is_gibbs: Array  # (B,) whether a block is drawn from a Normal conditional
     order: Array  # (P,) into coordinates, block after block in the order of such a block's noise
-    rescaled: Array  # flat coordinates of each rescaled node, incoming ones first
-    rescaled_starts: Array  # (nodes + 1,) into rescaled
-    rescaled_middles: Array  # (nodes,) into rescaled, where outgoing ones begin
+    rescaled: Array  # (nodes, 2 + most) how many coordinates of each come in, and all, and which
 
 
 class Data(NamedTuple):
@@ -139,9 +146,7 @@ class Noise(NamedTuple):
     scales: Array  # (B,) what the moves have learnt; overwritten where they learn
     targets: Array  # (B,) acceptance probabilities aimed at
     gains: Array  # (K,) how far the scales move after each sweep; (0,) where they stay
-    log_factors: Array  # (K, nodes) of rescalings; (K, 0) for none
-    factors: Array  # (K, nodes)
-    rescaling_log_u: Array  # (K, nodes)
+    rescaling: Array  # (3, K, nodes) log factors, factors, logarithms of uniforms; or (3, K, 0)
 
 
 class Work(NamedTuple):
@@ -311,16 +316,15 @@ def make_moves(network: Network, net: Net, moves: JointMoves) -> MoveData:
         NotFeedforward: If a block is to be drawn whose inputs are the data.
     """
     num_blocks, num_params = len(moves.of_block), len(network.priors.locs)
-    is_pcn, spreads = np.zeros(num_blocks, np.bool_), np.ones(num_blocks)
-    is_conjugate, rates = np.zeros(num_blocks, np.bool_), np.zeros(num_params)
-    members = [list[int]() for _ in range(num_params)]
-    is_gibbs, order = np.zeros(num_blocks, np.bool_), np.arange(num_params)
+    kinds, spreads = np.full(num_blocks, Kind.WALK, np.int64), np.ones(num_blocks)
+    rates, members = np.zeros(num_params), [list[int]() for _ in range(num_params)]
+    order = np.arange(num_params)
     for move in moves.moves:
         own = move.blocks.numpy()
         if isinstance(move, PCN):
-            is_pcn[own], spreads[own] = True, move.block_spreads.numpy()
+            kinds[own], spreads[own] = Kind.PCN, move.block_spreads.numpy()
         elif isinstance(move, Conjugate):
-            is_conjugate[own] = True
+            kinds[own] = Kind.CONJUGATE
             for known in move.conditionals.values():
                 rates[known.coordinates.numpy()] = known.rates.numpy()
                 for owner, member in zip(known.owners, known.members.tolist(), strict=True):
@@ -328,35 +332,36 @@ def make_moves(network: Network, net: Net, moves: JointMoves) -> MoveData:
         elif isinstance(move, Gibbs):
             if len(net.widths) == 2:
                 raise NotFeedforward("its only layer is drawn from its conditional")
-            is_gibbs[own] = True
+            kinds[own] = Kind.GIBBS
             for block, index in move.indices.items():
                 first, end = net.block_starts[block], net.block_starts[block + 1]
                 places = {at: first + k for k, at in enumerate(net.coordinates[first:end].tolist())}
                 order[first:end] = [places[at] for at in index.tolist()]
     return MoveData(
-        is_pcn,
+        kinds,
         spreads,
         network.priors.scales.numpy(),
         MAX_ODDS,
-        is_conjugate,
         rates,
         np.cumsum([0, *map(len, members)]),
         np.array([at for some in members for at in some], np.int64),
-        is_gibbs,
         order,
-        *_rescaled(moves),
+        _rescaled(moves),
     )
 
 
-def _rescaled(moves: JointMoves) -> tuple[Array, Array, Array]:
-    """Return the coordinates of the nodes that are rescaled, and where each one's parts begin."""
-    coordinates, starts, middles = [np.empty(0, np.int64)], [0], list[int]()
-    for layer in () if moves.rescaling is None else moves.rescaling.nodes:
-        for incoming, outgoing in zip(layer.incoming, layer.outgoing, strict=True):
-            coordinates += [incoming.numpy(), outgoing.numpy()]
-            middles.append(starts[-1] + len(incoming))
-            starts.append(middles[-1] + len(outgoing))
-    return np.concatenate(coordinates), np.array(starts), np.array(middles, np.int64)
+def _rescaled(moves: JointMoves) -> Array:
+    """Return the coordinates of the nodes that are rescaled, a row a node; see ``MoveData``."""
+    layers = () if moves.rescaling is None else moves.rescaling.nodes
+    nodes = [
+        np.concatenate([[len(incoming), len(incoming) + len(outgoing)], incoming, outgoing])
+        for layer in layers
+        for incoming, outgoing in zip(layer.incoming.numpy(), layer.outgoing.numpy(), strict=True)
+    ]
+    rows = np.full((len(nodes), max(map(len, nodes), default=2)), -1)
+    for row, node in zip(rows, nodes, strict=True):
+        row[: len(node)] = node
+    return rows
 
 
 def _forms(network: Network) -> tuple[Array, Array, float]:

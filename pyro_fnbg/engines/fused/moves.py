@@ -18,7 +18,7 @@ from pyro_fnbg.core.moves.joint import JointMoves
 from pyro_fnbg.core.moves.pcn import PCN
 from pyro_fnbg.core.moves.walk import ScaleState, Walk
 from pyro_fnbg.engines.fused.elementwise import INLINE, compiled
-from pyro_fnbg.engines.fused.memory import MoveData, Net, Noise, Work
+from pyro_fnbg.engines.fused.memory import Kind, MoveData, Net, Noise, Work
 
 __all__ = ["COMPILED_MOVES", "displace", "learn", "noise_of", "pack", "unpack"]
 
@@ -37,17 +37,17 @@ def displace(net: Net, moves: MoveData, work: Work, position: Array, noise: Nois
     ``draw_normal`` for what becomes of it.
     """
     for block in range(len(net.block_layers)):
-        scale, pull = noise.scales[block], 0.0
-        if moves.is_conjugate[block] or moves.is_gibbs[block]:
+        kind, scale, pull = moves.kinds[block], noise.scales[block], 0.0
+        if kind == Kind.CONJUGATE or kind == Kind.GIBBS:
             scale = 1.0
-        if moves.is_pcn[block]:
+        if kind == Kind.PCN:
             odds = min(scale / moves.block_spreads[block], moves.max_odds)
             rho = 1.0 / math.sqrt(1.0 + odds * odds)
             scale, pull = odds * rho, (odds * rho) * (odds * rho) / (1.0 + rho)
         for c in range(net.block_starts[block], net.block_starts[block + 1]):
             at = net.coordinates[c]
             step = scale * noise.z[k, at]
-            if moves.is_pcn[block]:
+            if kind == Kind.PCN:
                 away = np.float64(position[at]) - net.prior_locs[at]
                 step = scale * moves.prior_scales[at] * noise.z[k, at] - pull * away
             work.increments[c] = step

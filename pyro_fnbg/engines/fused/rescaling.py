@@ -23,16 +23,16 @@ def rescale(net: Net, moves: MoveData, work: Work, position: Array, noise: Noise
     What is kept of the batch is left as it is: the likelihoods stay, and a sweep begins with the
     pre-activations of its position.
     """
-    for node in range(noise.log_factors.shape[1]):
-        first, end = moves.rescaled_starts[node], moves.rescaled_starts[node + 1]
-        middle, factor = moves.rescaled_middles[node], noise.factors[k, node]
-        log_ratio = noise.log_factors[k, node] * (2 * middle - first - end)
-        for c in range(first, end):
-            at = moves.rescaled[c]
+    for node in range(len(moves.rescaled)):
+        middle, end = moves.rescaled[node, :2]
+        coordinates, factor = moves.rescaled[node, 2 : 2 + end], noise.rescaling[1, k, node]
+        log_ratio = noise.rescaling[0, k, node] * (2 * middle - end)
+        for c in range(end):
+            at = coordinates[c]
             value = np.float64(position[at])
-            work.candidate[c - first] = value * factor if c < middle else value / factor
-            log_ratio += log_prior_at(net, position, at, np.float64(work.candidate[c - first]))
+            work.candidate[c] = value * factor if c < middle else value / factor
+            log_ratio += log_prior_at(net, position, at, np.float64(work.candidate[c]))
             log_ratio -= log_prior_at(net, position, at, value)
-        if noise.rescaling_log_u[k, node] < log_ratio:
-            for c in range(first, end):
-                position[moves.rescaled[c]] = work.candidate[c - first]
+        if noise.rescaling[2, k, node] < log_ratio:
+            for c in range(end):
+                position[coordinates[c]] = work.candidate[c]
