@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_fnbg.core.blocks import Partition, first_few
+from pyro_fnbg.core.blocks import Partition
 from pyro_fnbg.core.checks import (
     as_finite,
     as_probability,
@@ -25,7 +25,7 @@ from pyro_fnbg.core.checks import (
     shown,
 )
 from pyro_fnbg.core.layout import Layout
-from pyro_fnbg.core.moves.choice import MOVE_NAMES
+from pyro_fnbg.core.moves.choice import AUTO, MOVE_NAMES
 from pyro_fnbg.core.partitions import check_blocks
 from pyro_fnbg.core.tuning import target_accept_probs
 from pyro_fnbg.engines.choice import ENGINE_NAMES
@@ -72,8 +72,8 @@ class Config:
     engine: str
     thin: int
     init_strategy: Callable[..., Any]
-    moves: str
-    rescale: bool
+    moves: str | Mapping[str, str]
+    rescale: bool | None
 
     def __post_init__(self) -> None:
         """Turn whole numbers into Python's: NumPy's small ones overflow in products and sums."""
@@ -97,7 +97,9 @@ def given_scales(proposal_scale: Scale | None, partition: Partition) -> Tensor:
     """
     names, blocks = partition.layer_names, partition.blocks
     if proposal_scale is None or isinstance(proposal_scale, Mapping):
-        return _scales_by_name(proposal_scale or {}, partition)
+        found = partition.by_name("proposal_scale", proposal_scale or {}, "numbers")
+        numbers = [math.nan if one is None else float(one) for one in found]
+        return torch.tensor(numbers, dtype=torch.float64)
     scales = torch.as_tensor(as_reals(proposal_scale))
     if scales.dim() == 0:
         return scales.repeat(partition.num_blocks)
@@ -108,23 +110,6 @@ def given_scales(proposal_scale: Scale | None, partition: Partition) -> Tensor:
             f"names of blocks or layers to numbers; got {len(scales)} numbers"
         )
     return scales[torch.tensor(layers) - 1]
-
-
-def _scales_by_name(given: Mapping[str, float], partition: Partition) -> Tensor:
-    blocks = [block.name for block in partition.blocks]
-    known = {*blocks, *partition.layer_names}
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise ValueError(
-            f"proposal_scale must map names of layers, {first_few(partition.layer_names)}, or of "
-            f"blocks, {first_few(blocks)}, to numbers; unknown are {first_few(unknown)} of "
-            f"{shown(dict(given))}"
-        )
-    numbers = [
-        given.get(block.name, given.get(partition.layer_label(block), math.nan))
-        for block in partition.blocks
-    ]
-    return torch.tensor([float(one) for one in numbers], dtype=torch.float64)
 
 
 def targets_of_blocks(target_accept_prob: float | None, partition: Partition) -> Tensor:
@@ -161,8 +146,12 @@ def check_arguments(config: Config) -> None:
             "init_strategy must be one of pyro.infer.autoguide.initialization, "
             f"got {shown(config.init_strategy)}"
         )
-    check_choice("moves", config.moves, MOVE_NAMES)
-    check_flag("rescale", config.rescale)
+    if not isinstance(config.moves, Mapping):
+        check_choice("moves", config.moves, (*MOVE_NAMES, AUTO))
+    for name, move in config.moves.items() if isinstance(config.moves, Mapping) else ():
+        check_choice(f"moves[{name!r}]", move, MOVE_NAMES)
+    if config.rescale is not None:
+        check_flag("rescale", config.rescale)
     check_choice("engine", config.engine, ENGINE_NAMES)
     check_count("thin", config.thin, 1)
     if config.target_accept_prob is not None:

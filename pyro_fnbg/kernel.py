@@ -85,13 +85,13 @@ class FNBG(MCMCKernel):
         thin: Sweeps a draw; a step of the warmup is one sweep. Statistics are over all sweeps.
         init_strategy: Where chains start without ``initial_params``: a strategy of
             ``pyro.infer.autoguide.initialization``; a draw from the prior by default.
-        moves: What proposes the candidates of blocks that do not name a move themselves: "walk", a
-            Gaussian random walk; "pcn", preconditioned Crank-Nicolson steps, which leave the prior
-            as it is; or "gibbs", exact draws of the weights of output nodes with Normal responses.
-            Blocks that a move is not for, such as those of other priors, get the walk. Variances of
-            priors are always drawn from their conditionals where known; see ``ScalePrior``.
-        rescale: Whether every sweep ends with rescalings of hidden relu nodes, whose incoming
-            weights are multiplied and outgoing ones divided by a number: no function changes.
+        moves: How blocks move that do not say so themselves: "walk", by a Gaussian random walk;
+            "pcn", by preconditioned Crank-Nicolson steps, which keep the prior; "gibbs", by exact
+            draws of output weights of Normal responses, where others walk; a mapping from names of
+            blocks or layers to these; or "auto", by what was measured to do best. Variances of
+            priors are drawn from their conditionals where known; see ``ScalePrior``.
+        rescale: Whether every sweep ends with rescalings of hidden relu nodes, which change no
+            function; left out, where ``moves="auto"`` takes them.
 
     Attributes:
         config: The arguments.
@@ -137,8 +137,8 @@ class FNBG(MCMCKernel):
         engine: str = "auto",
         thin: int = 1,
         init_strategy: Callable[..., Any] = init_to_sample,
-        moves: str = "walk",
-        rescale: bool = False,
+        moves: str | Mapping[str, str] = "walk",
+        rescale: bool | None = None,
     ) -> None:
         self.config = Config(
             model=model,

@@ -44,8 +44,11 @@ def test_networks_are_those_of_the_titles(name):
     model = network(problem.about())
     assert f"MLP({','.join(map(str, model.widths))})" in name
     can_run = {who for who in SAMPLERS if command.can_run(who, problem)}
-    assert can_run >= set(OURS) - {"FNBG, gibbs"}
-    assert ("FNBG, gibbs" in can_run) == name.startswith("diabetes")
+    is_drawn, has_relu = name.startswith("diabetes"), problem.activation == "relu"
+    assert can_run >= {WALK, "FNBG, pcn"}
+    assert ("FNBG, gibbs" in can_run) == is_drawn
+    assert ("FNBG, walk, rescaled" in can_run) == has_relu
+    assert ("FNBG, auto" in can_run) == (is_drawn or has_relu)
     assert ("NUTS" in can_run) == (problem.has_peers and "steps" not in name)
 
 

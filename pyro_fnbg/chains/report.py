@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from pyro_fnbg.chains.batch_noise import measure_batch_noise
 from pyro_fnbg.chains.statistics import DrawStatistics, means_by_label
 from pyro_fnbg.core.batches import BatchPlan
-from pyro_fnbg.core.moves.conjugate import Conjugate
-from pyro_fnbg.core.moves.gibbs import Gibbs
 from pyro_fnbg.core.moves.walk import Walk
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.core.state import ChainState
@@ -57,6 +55,7 @@ class ChainReport:
         nodes: Label of each block's node.
         layers: Label of each block's layer.
         moves: Name of each block's move.
+        num_rescaled: How many relu nodes are rescaled after every sweep.
         acceptance_rates: Share of accepted candidates, shape ``(num_blocks,)``.
         target_rates: Acceptance probability that tuning aimed at, NaN for blocks of a move without
             one, shape ``(num_blocks,)``.
@@ -83,6 +82,7 @@ class ChainReport:
     nodes: Sequence[str]
     layers: Sequence[str]
     moves: Sequence[str]
+    num_rescaled: int
     acceptance_rates: Numbers
     target_rates: Numbers
     learnt: Mapping[str, Numbers]
@@ -174,13 +174,9 @@ def _in_words(report: ChainReport) -> Iterator[tuple[str, Any]]:
     for name, values in report.learnt.items():
         known = {block: v for block, v in by_block(values).items() if v == v}
         yield f"{name} by block", known
-    drawn = [
-        block
-        for block, move in zip(report.blocks, report.moves, strict=True)
-        if move in (Conjugate.name, Gibbs.name)
-    ]
-    if drawn:
-        yield "blocks drawn from their conditionals", drawn
+    yield "move by block", dict(zip(report.blocks, report.moves, strict=True))
+    if report.num_rescaled:
+        yield "relu nodes rescaled", report.num_rescaled
     counts = by_block(report.non_finite)
     yield "non-finite candidates", {name: count for name, count in counts.items() if count}
     yield "batch size", report.plan.batch_size
@@ -227,6 +223,7 @@ def report(
         nodes=[partition.node_label(block) for block in partition.blocks],
         layers=[partition.layer_label(block) for block in partition.blocks],
         moves=[move.name for move in problem.moves.of_block],
+        num_rescaled=problem.moves.num_rescaled,
         acceptance_rates=chain.draw_tally.rates.numpy(),
         target_rates=problem.moves.targets.numpy(),
         learnt={name: values.numpy() for name, values in learnt.items()},

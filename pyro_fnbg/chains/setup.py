@@ -18,7 +18,9 @@ from pyro_fnbg.config import Config, check_memory, given_scales, targets_of_bloc
 from pyro_fnbg.core.batches import Batches
 from pyro_fnbg.core.checks import check_count
 from pyro_fnbg.core.layout import Layout
-from pyro_fnbg.core.moves.choice import make_moves
+from pyro_fnbg.core.moves.choice import AUTO, make_moves
+from pyro_fnbg.core.moves.joint import JointMoves
+from pyro_fnbg.core.moves.walk import Walk
 from pyro_fnbg.core.noise import ChainKey, Stream, generator
 from pyro_fnbg.core.partitions import make_partition
 from pyro_fnbg.core.priors import ParameterPriors, Variances
@@ -27,6 +29,7 @@ from pyro_fnbg.core.tuning import FIRST_SHARE, initial_scales
 from pyro_fnbg.engines.base import Problem
 from pyro_fnbg.engines.choice import choose_engine
 from pyro_fnbg.engines.comparison import Places
+from pyro_fnbg.engines.fused.engine import FusedEngine
 from pyro_fnbg.engines.influence import unused_sites
 from pyro_fnbg.engines.structure import Structure
 from pyro_fnbg.engines.trace import TraceEngine
@@ -136,16 +139,24 @@ def start_run(
         scales = torch.where(is_given, scales, others)
     check_memory(config.thin, partition)
     targets = targets_of_blocks(config.target_accept_prob, partition)
-    moves = make_moves(
-        partition,
-        config.moves,
-        scales,
-        targets,
-        lambda: read_priors().normal,
-        variances,
-        lambda: structure.normal_nodes,
-        structure.rescaling if config.rescale else None,
-    )
+
+    def moves_as(wanted: str | Mapping[str, str], rescale: bool) -> JointMoves:
+        return make_moves(
+            partition,
+            wanted,
+            scales,
+            targets,
+            lambda: read_priors().normal,
+            variances,
+            lambda: structure.normal_nodes,
+            structure.rescaling if rescale else None,
+        )
+
+    is_auto = config.moves == AUTO
+    # What "auto" may take is exact on all data alone, or for any data
+    wanted = Walk.name if is_auto and not plan.is_full else config.moves
+    has_relu = is_auto and config.rescale is None and len(structure.relu_nodes) > 0
+    moves = moves_as(wanted, has_relu or bool(config.rescale))
     problem = Problem(
         bound=bound,
         sites=sites,
@@ -164,6 +175,13 @@ def start_run(
     with _model_seed(key, _Use.ENGINE), torch.no_grad():
         places = Places(torch.cat([chain.position[None], prior[:NUM_TRIES]]), rows, key)
         problem = choose_engine(config.engine, problem, structure, places)
+        if is_auto and problem.engine.name != FusedEngine.name:
+            # Measured to pay on the fused engine alone
+            moves = moves_as(Walk.name, bool(config.rescale))
+            engine = TraceEngine(density, partition, moves)
+            problem = replace(problem, moves=moves, engine=engine)
+            problem = choose_engine(config.engine, problem, structure, places)
+            chain = replace(chain, adaptation=moves.start())
         if problem.engine.name == TraceEngine.name:
             # It runs the model for every block: sites that come and go are found here, not then
             for one in prior[NUM_TRIES:NUM_EVALUATED]:

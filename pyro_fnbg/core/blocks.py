@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from pyro_fnbg.core.checks import check_count, check_names, is_list, shown
 
 __all__ = ["Block", "Partition", "first_few"]
+
+Item = TypeVar("Item")
 
 # Items of a long list that an error shows
 MAX_ITEMS = 8
@@ -193,6 +196,33 @@ class Partition:
         """Name the node of a block, or its layer when the block spans several nodes."""
         layer = self.layer_label(block)
         return layer if block.node is None else f"{layer}.node{block.node}"
+
+    def by_name(self, argument: str, given: Mapping[str, Item], allowed: str) -> list[Item | None]:
+        """Spread what is given by name of a block or a layer over the blocks; None for the rest.
+
+        A block's own name comes before that of its layer.
+
+        Args:
+            argument: Name of the argument that was given, for the error.
+            given: The items.
+            allowed: What they are, for the error.
+
+        Raises:
+            ValueError: If a name is none of these.
+        """
+        blocks = [block.name for block in self.blocks]
+        known = {*blocks, *self.layer_names}
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ValueError(
+                f"{argument} must map names of layers, {first_few(self.layer_names)}, or of "
+                f"blocks, {first_few(blocks)}, to {allowed}; unknown are {first_few(unknown)} of "
+                f"{shown(dict(given))}"
+            )
+        return [
+            given[block.name] if block.name in given else given.get(self.layer_label(block))
+            for block in self.blocks
+        ]
 
 
 def first_few(items: Sequence[object]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_fnbg.core.batches import BatchPlan
-from pyro_fnbg.core.rescaling import Rescaling
+from pyro_fnbg.core.rescaling import RescaledNodes, Rescaling
 from pyro_fnbg.engines.captured.recognition import recognise
 from pyro_fnbg.engines.network import Network, NotFeedforward, read_network
 from pyro_fnbg.graphs.capture import Captured, NotCaptured, capture
@@ -87,14 +87,19 @@ class Structure:
         return torch.full(self.position.shape, -1)
 
     @property
+    def relu_nodes(self) -> Sequence[RescaledNodes]:
+        """Where the parameters of hidden relu nodes are, if it is a network that has some."""
+        network = self.network
+        return network.relu_nodes if isinstance(network, Network) else ()
+
+    @property
     def rescaling(self) -> Rescaling:
         """The rescaling of the network's relu nodes.
 
         Raises:
             ValueError: If it has none, or no network is known.
         """
-        network = self.network
-        nodes = network.relu_nodes if isinstance(network, Network) else []
+        network, nodes = self.network, self.relu_nodes
         if not isinstance(network, Network) or not nodes:
             found = (
                 f"its activations are {list(network.activations)}"

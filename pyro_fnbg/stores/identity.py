@@ -48,8 +48,8 @@ def identity_of(problem: Problem) -> dict[str, str]:
     found["blocks"] = _blocks(problem.partition)
     moves = Counter(move.name for move in problem.moves.of_block)
     found["moves"] = ", ".join(f"{name} of {count} blocks" for name, count in moves.items())
-    if problem.moves.rescaling is not None:
-        found["moves"] += f", {len(problem.moves.rescaling.spreads)} relu nodes rescaled"
+    if problem.moves.num_rescaled:
+        found["moves"] += f", {problem.moves.num_rescaled} relu nodes rescaled"
     found["target"] = plan.target
     found["target_accept_prob"] = _described(problem.moves.targets)
     found["warmup_steps"] = str(problem.warmup_steps)

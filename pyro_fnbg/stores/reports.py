@@ -16,6 +16,8 @@ from pyro_fnbg.stores.checkpoint import Saved
 
 __all__ = ["keep_noise", "reports_of", "told_of_all"]
 
+# What is told of all chains, and kept as it is
+TOLD = ("engine_reason", "blocks", "nodes", "layers", "moves")
 # The noise of decisions, by its names in a report
 NOISE = ("log_ratio_sd", "reversed_share")
 
@@ -30,6 +32,7 @@ def told_of_all(problem: Problem) -> dict[str, Any]:
         "nodes": [partition.node_label(block) for block in partition.blocks],
         "layers": [partition.layer_label(block) for block in partition.blocks],
         "moves": [move.name for move in problem.moves.of_block],
+        "num_rescaled": problem.moves.num_rescaled,
         "target_rates": problem.moves.targets.tolist(),
     }
 
@@ -65,9 +68,9 @@ def reports_of(
     unknown = np.full(len(told["blocks"]), np.nan) if any(one.noise for one in saved) else None
     return [
         ChainReport(
-            **{
-                name: told[name] for name in ("engine_reason", "blocks", "nodes", "layers", "moves")
-            },
+            **{name: told[name] for name in TOLD},
+            # Stores of before there were rescalings say nothing of them
+            num_rescaled=told.get("num_rescaled", 0),
             # JSON has lists alone
             plan=BatchPlan(**{**told["plan"], "others": tuple(told["plan"]["others"])}),
             target_rates=np.array(told["target_rates"]),

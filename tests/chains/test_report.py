@@ -125,6 +125,7 @@ def test_diagnostics_are_the_report_in_words(run):
         "seed": found.key.seed,
         "chain": found.key.chain,
         "layers": ["layer1", "layer2"],
+        "move by block": dict.fromkeys(found.blocks, "walk"),
     }
     assert {name: shown[name] for name in expected} == expected
     np.testing.assert_equal(shown["sample_stats"], dict(found.statistics))
@@ -158,6 +159,7 @@ def told(
         nodes=["a", "b", "c"],
         layers=["one", "one", "two"],
         moves=["walk"] * 3,
+        num_rescaled=0,
         acceptance_rates=np.array(rates, dtype=float),
         target_rates=np.full(3, 0.44),
         learnt={"proposal scale": np.array(learnt, dtype=float)},

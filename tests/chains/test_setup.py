@@ -8,7 +8,7 @@ import pytest
 import torch
 from pyro.infer.autoguide.initialization import init_to_sample, init_to_value
 
-from pyro_fnbg import FNBG, BayesianMLP
+from pyro_fnbg import FNBG, BayesianMLP, MultiChainMCMC
 from pyro_fnbg.chains.setup import NUM_PRIOR_DRAWS, start_chain, start_run
 from pyro_fnbg.core.noise import ChainKey
 from pyro_fnbg.model.bound import BoundModel
@@ -188,3 +188,50 @@ def test_chains_of_a_problem_differ_in_their_state_alone(data):
     (found,), _ = again.engine.sweeps(again, [fresh], 2)
     assert torch.equal(found.position, expected.position)
     assert not torch.equal(found.position, after.position)
+
+
+# --- Moves that are picked -----------------------------------------------------------------------
+
+
+def picked(data, activation="tanh", likelihood="normal", width=3, **options):
+    """Return the moves of the blocks of a small network's last layer, and how many are rescaled."""
+    x, y = data
+    model = BayesianMLP([x.shape[1], width, 1], activation=activation, likelihood=likelihood)
+    run = start((x, y), model=model, moves="auto", **options)
+    moves = run.problem.moves
+    for state, fresh in zip(run.chain.adaptation, moves.start(), strict=True):
+        assert [len(values) for values in state] == [len(values) for values in fresh]
+    blocks = run.problem.partition.blocks
+    names = [
+        move.name
+        for move, block in zip(moves.of_block, blocks, strict=True)
+        if run.problem.partition.layer_label(block) == "layer2"
+    ]
+    return *names, moves.num_rescaled
+
+
+def test_moves_are_picked_by_network_data_and_engine(data):
+    assert picked(data) == ("gibbs", 0)
+    assert picked(data, width=128) == ("gibbs", 0)
+    assert picked(data, width=129) == ("walk", 0)
+    assert picked(data, likelihood="bernoulli") == ("walk", 0)
+    assert picked(data, activation="relu") == ("gibbs", 3)
+    assert picked(data, activation="relu", rescale=False) == ("gibbs", 0)
+    # Exact draws are of the batch, rescalings of any
+    assert picked(data, activation="relu", batch_size=5) == ("walk", 3)
+    for engine in ("trace", "captured", "feedforward"):
+        assert picked(data, activation="relu", engine=engine) == ("walk", 0)
+        assert picked(data, activation="relu", engine=engine, rescale=True) == ("walk", 3)
+
+
+def test_what_is_picked_makes_the_draws_of_the_same_moves_asked_for(data):
+    model = BayesianMLP([data[0].shape[1], 3, 1], activation="relu", likelihood="normal")
+    found = []
+    for options in ({"moves": "auto"}, {"moves": "gibbs", "rescale": True}):
+        pyro.set_rng_seed(3)
+        mcmc = MultiChainMCMC(FNBG(model, **options), 6, 4, num_chains=2, disable_progbar=True)
+        mcmc.run(*data)
+        found.append(mcmc.get_samples())
+        assert mcmc.reports[0]["relu nodes rescaled"] == 3
+    for name, values in found[0].items():
+        assert torch.equal(values, found[1][name])

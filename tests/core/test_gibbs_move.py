@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pyro_fnbg.core.blocks import Block, Partition
+from pyro_fnbg.core.moves import choice
 from pyro_fnbg.core.moves.choice import make_moves
 from pyro_fnbg.core.moves.draws import NoState
 from pyro_fnbg.core.moves.gibbs import Gibbs
@@ -170,6 +171,18 @@ def test_blocks_inside_an_output_node_are_drawn_and_others_walk():
     assert moves_of(rest, ((2, 3), "gibbs"), ((4, 5), None), default="pcn", priors=priors) == [
         "pcn", "gibbs", "pcn",
     ]  # fmt: skip
+
+
+def test_automatically_drawn_are_blocks_that_are_not_large(monkeypatch):
+    rest, nodes = ((0, 1), None), [((2, 3), None), ((4, 5), None)]
+    assert moves_of(rest, *nodes, default="auto") == ["walk", "gibbs", "gibbs"]
+    assert moves_of(rest, ((2, 3), "walk"), nodes[1], default="auto") == ["walk", "walk", "gibbs"]
+    assert moves_of(rest, ((2, 3), "gibbs"), nodes[1], default="auto")[1:] == ["gibbs", "gibbs"]
+    others = torch.full((6,), -1)
+    assert moves_of(rest, *nodes, default="auto", nodes=others) == ["walk"] * 3
+    monkeypatch.setattr(choice, "MOST_DRAWN", 1)
+    assert moves_of(rest, *nodes, default="auto") == ["walk"] * 3
+    assert moves_of(rest, ((2, 3), "gibbs"), nodes[1], default="auto")[1:] == ["gibbs", "walk"]
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,32 @@ def test_two_moves_get_the_scales_and_targets_of_their_own_blocks():
     assert told["rho"].isnan().tolist() == [False, True, True, False]
 
 
+def test_moves_are_given_by_name_of_a_block_or_of_its_layer():
+    blocks = (
+        Block("a", (0,), layer=1),
+        Block("b", (1,), layer=1),
+        Block("c", (2,), layer=1, move="walk"),
+        Block("d", (3,), layer=2),
+    )
+    partition = Partition(blocks, 4, ("low", "high"))
+    priors, ones = NormalPriors(torch.zeros(4).double(), torch.ones(4).double()), double(*[1.0] * 4)
+    given = {"low": "pcn", "b": "walk", "c": "pcn"}
+    joint = make_moves(partition, given, ones, ones, lambda: priors)
+    # A block's own move comes first, then what is given for it, then for its layer
+    assert [move.name for move in joint.of_block] == ["pcn", "walk", "walk", "walk"]
+    with pytest.raises(
+        ValueError, match=r"moves must map names of layers, \['low', 'high'\],.*'e'"
+    ):
+        make_moves(partition, {"low": "pcn", "e": "pcn"}, ones, ones, lambda: priors)
+
+
+def test_a_move_given_by_name_must_fit_its_block():
+    partition = Partition((Block("a", (0,)), Block("b", (1,))), 2)
+    priors = NormalPriors(torch.zeros(2).double(), double(1.0, torch.nan))
+    with pytest.raises(ValueError, match=r"'pcn' needs blocks whose priors .* for \['b'\]"):
+        make_moves(partition, {"b": "pcn"}, *[double(1.0, 1.0)] * 2, lambda: priors)
+
+
 def test_a_move_that_does_not_exist_is_named_with_its_block():
     blocks = (Block("a", (0,), move="slice"), Block("b", (1,)))
     with pytest.raises(ValueError, match=r"must be one of \('walk',.*got .*slice of a"):

@@ -19,7 +19,7 @@ from pyro_fnbg.results import estimates
 from pyro_fnbg.results.estimates import import_arviz
 from support.drivers import by_chain, drive, same, stock
 from support.engines import FOR_DRIVERS
-from support.slow import slowly
+from support.slow import first_quickly, slowly
 
 az = import_arviz()
 IS_ARVIZ_1 = int(az.__version__.partition(".")[0]) >= 1
@@ -117,7 +117,7 @@ def assert_same_run(one, other, engine):
 
 
 @on_every_engine
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", first_quickly(CASES))
 def test_each_chain_is_that_of_pyros_driver(engine, case):
     kernel, data, options = arguments(engine, case)
     expected = stock(kernel, *data, draws=8, warmup=6, num_chains=3, **options)

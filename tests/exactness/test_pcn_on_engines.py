@@ -16,7 +16,7 @@ from pyro_fnbg.testing import (
     start,
 )
 from support.engines import ENGINES_OF_LONG_CHAINS, WITH_COMPILED, assert_as_trace, past_the_check
-from support.slow import slowly
+from support.slow import first_quickly, slowly
 
 on_every_engine = pytest.mark.parametrize("engine", WITH_COMPILED)
 
@@ -66,7 +66,7 @@ def set_up(engine, case, dtype=torch.float64, warmup_steps=0):
 
 
 @pytest.mark.parametrize("engine", ["feedforward", "fused"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", first_quickly(CASES))
 def test_fast_engines_take_the_decisions_of_the_trace_engine(engine, case):
     run = set_up(engine, case)
     record = assert_as_trace(run, make_inputs(run, chains=2, sweeps=25, scale=0.6))

@@ -135,13 +135,13 @@ def test_scales_of_priors_are_found_where_a_statement_is_not_enough(changes):
     kernel.setup(0, X, Y)
     assert kernel.engine == "fused"
     assert "was found to be" in kernel.diagnostics()["reason for the engine"]
-    assert kernel.diagnostics()["blocks drawn from their conditionals"] == ["spread"]
+    assert kernel.diagnostics()["move by block"]["spread"] == "conjugate"
 
 
 def test_an_unknown_hyperprior_leaves_the_others_to_be_drawn():
     kernel = FNBG(Net(**UNKNOWN["hyperprior"][0]))
     kernel.setup(0, X, Y)
-    assert kernel.diagnostics()["blocks drawn from their conditionals"] == ["spread"]
+    assert kernel.diagnostics()["move by block"]["spread"] == "conjugate"
 
 
 # --- What contradicts the model ------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,11 +17,16 @@ from pyro_fnbg.core.moves.walk import Walk
 from pyro_fnbg.core.priors import NormalPriors, Variances
 from pyro_fnbg.core.rescaling import Rescaling
 
-__all__ = ["MOVE_NAMES", "make_moves"]
+__all__ = ["AUTO", "MOVE_NAMES", "make_moves"]
 
+# Each block gets what was measured to do best there
+AUTO = "auto"
 # Those that a kernel can have for all blocks
 MOVE_NAMES = (Walk.name, PCN.name, Gibbs.name)
 NAMES_OF_BLOCKS = (*MOVE_NAMES, Conjugate.name)
+
+# Parameters of the largest block that was measured to gain by an exact draw in the same time
+MOST_DRAWN = 129
 
 # What blocks must be for a move, in words
 OF_PCN = "whose priors are independent Normal distributions that depend on no other site"
@@ -33,7 +38,7 @@ OF_GIBBS = (
 
 def make_moves(
     partition: Partition,
-    default: str,
+    wanted: str | Mapping[str, str],
     scales: Tensor,
     targets: Tensor,
     read_priors: Callable[[], NormalPriors],
@@ -41,14 +46,16 @@ def make_moves(
     read_normal_nodes: Callable[[], Tensor] | None = None,
     rescaling: Rescaling | None = None,
 ) -> JointMoves:
-    """Give each block the move that it names, or the default.
+    """Give each block the move that it names, or that is wanted for it, or for all.
 
-    A block that names no move and is not such as the default is for gets the walk; one of variances
-    that can be drawn from their conditionals is.
+    A block for which no move is named, and that is not such as the one for all is for, gets the
+    walk; one of variances that can be drawn from their conditionals is. For ``AUTO``, those with a
+    Normal conditional are drawn from it, up to some size, and all others walk.
 
     Args:
         partition: The blocks.
-        default: Name of the move of blocks that name none.
+        wanted: Name of the move of blocks that name none, or by name of a block or of a layer,
+            where a block's own comes first; blocks without a name there walk.
         scales: Proposal scale of each block before the first sweep, shape ``(num_blocks,)``.
         targets: Acceptance probabilities that tuning aims at, shape ``(num_blocks,)``.
         read_priors: Reads the priors of all coordinates; called if a move makes use of them.
@@ -59,21 +66,23 @@ def make_moves(
 
     Raises:
         ValueError: If a block names a move that does not exist, or one that needs a Normal prior
-            and has another; or if the default needs one and no block has it; or if one is to be
-            drawn from a conditional that is not known, or the default draws none.
+            and has another; or if the one for all needs one and no block has it; or if one is to be
+            drawn from a conditional that is not known, or the one for all draws none; or if a name
+            is that of no block and no layer.
     """
+    named, default = _named(partition, wanted)
     can_be_drawn = [
         variances is not None and bool(torch.isin(index, variances.coordinates).all())
         for index in partition.indices
     ]
     names = [
-        (Conjugate.name if is_drawn else default) if block.move is None else block.move
-        for block, is_drawn in zip(partition.blocks, can_be_drawn, strict=True)
+        (Conjugate.name if is_drawn else default) if own is None else own
+        for own, is_drawn in zip(named, can_be_drawn, strict=True)
     ]
     unknown = [
         f"{name} of {block.name}"
         for name, block in zip(names, partition.blocks, strict=True)
-        if name not in NAMES_OF_BLOCKS
+        if name not in (*NAMES_OF_BLOCKS, default)
     ]
     if unknown:
         raise ValueError(
@@ -81,8 +90,8 @@ def make_moves(
         )
     wrong = [
         block.name
-        for block, is_drawn in zip(partition.blocks, can_be_drawn, strict=True)
-        if block.move == Conjugate.name and not is_drawn
+        for block, own, is_drawn in zip(partition.blocks, named, can_be_drawn, strict=True)
+        if own == Conjugate.name and not is_drawn
     ]
     if wrong:
         raise ValueError(
@@ -93,14 +102,20 @@ def make_moves(
     priors = read_priors() if PCN.name in names else None
     if priors is not None:
         fits = [bool(torch.isfinite(priors.scales[index]).all()) for index in partition.indices]
-        names = _where_it_fits(partition, names, PCN.name, fits, OF_PCN)
-    if Gibbs.name in names:
+        names = _where_it_fits(partition, names, named, PCN.name, fits, OF_PCN)
+    if Gibbs.name in names or AUTO in names:
         nodes = torch.full((partition.num_params,), -1)
         if read_normal_nodes is not None:
             nodes = read_normal_nodes()
         of_blocks = [nodes[index] for index in partition.indices]
         fits = [bool((own >= 0).all() and (own == own[0]).all()) for own in of_blocks]
-        names = _where_it_fits(partition, names, Gibbs.name, fits, OF_GIBBS)
+        picked = [
+            Gibbs.name if is_fit and block.size <= MOST_DRAWN else Walk.name
+            for is_fit, block in zip(fits, partition.blocks, strict=True)
+        ]
+        names = [own if name == AUTO else name for name, own in zip(names, picked, strict=True)]
+    if Gibbs.name in names:
+        names = _where_it_fits(partition, names, named, Gibbs.name, fits, OF_GIBBS)
     moves: list[Move] = []
     for name in dict.fromkeys(names):
         blocks = torch.tensor([block for block, other in enumerate(names) if other == name])
@@ -116,22 +131,37 @@ def make_moves(
     return JointMoves(partition, moves, rescaling)
 
 
+def _named(partition: Partition, wanted: str | Mapping[str, str]) -> tuple[list[str | None], str]:
+    """Say which move is named for each block, if any, and what all others get."""
+    own = [block.move for block in partition.blocks]
+    if isinstance(wanted, str):
+        return own, wanted
+    given = partition.by_name("moves", wanted, f"one of {MOVE_NAMES}")
+    return [b if a is None else a for a, b in zip(own, given, strict=True)], Walk.name
+
+
 def _where_it_fits(
-    partition: Partition, names: Sequence[str], move: str, fits: Sequence[bool], needs: str
+    partition: Partition,
+    names: Sequence[str],
+    named: Sequence[str | None],
+    move: str,
+    fits: Sequence[bool],
+    needs: str,
 ) -> list[str]:
-    """Give the walk to blocks that a move is not for, unless they name it.
+    """Give the walk to blocks that a move is not for, unless it is named for them.
 
     Args:
         partition: The blocks.
-        names: The move of each, its own or the default.
+        names: The move of each.
+        named: The move named for each, if any.
         move: Name of the move.
         fits: Whether each block is one that the move is for.
         needs: What such blocks are, for the error.
     """
     wrong = [
         block.name
-        for block, is_fit in zip(partition.blocks, fits, strict=True)
-        if block.move == move and not is_fit
+        for block, own, is_fit in zip(partition.blocks, named, fits, strict=True)
+        if own == move and not is_fit
     ]
     if wrong or not any(is_fit and name == move for is_fit, name in zip(fits, names, strict=True)):
         named = first_few(wrong or [block.name for block in partition.blocks])

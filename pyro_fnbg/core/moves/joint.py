@@ -45,6 +45,11 @@ class JointMoves:
             targets[move.blocks] = move.targets
         return targets
 
+    @property
+    def num_rescaled(self) -> int:
+        """How many relu nodes are rescaled after every sweep."""
+        return 0 if self.rescaling is None else len(self.rescaling.spreads)
+
     def to(self, device: torch.device) -> JointMoves:
         """Return the same moves with their tensors on a device."""
         joint = copy.copy(self)

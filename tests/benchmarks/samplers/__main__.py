@@ -72,9 +72,15 @@ def main() -> None:
 
 
 def can_run(sampler: str, problem: Problem) -> bool:
-    """Say whether a sampler has a chance: NUTS needs a gradient, and all rows in every step."""
+    """Say whether a sampler has a chance: NUTS needs a gradient, and all rows in every step.
+
+    Of ours, those are left out that would be the walk.
+    """
     if sampler in OURS:
-        return OURS[sampler] != "gibbs" or problem.has_normal_outputs
+        moves = OURS[sampler]["moves"]
+        has_one = {"gibbs": problem.has_normal_outputs, "auto": problem.has_moves_to_pick}
+        has_nodes = problem.can_be_rescaled or not OURS[sampler].get("rescale")
+        return has_one.get(moves, True) and has_nodes
     return problem.has_peers and (sampler != "NUTS" or problem.has_gradient)
 
 
@@ -114,7 +120,7 @@ def run(
         "num_classes": rows.num_classes,
         "seed": SEED,
         "problem": problem.about(),
-        "kernel": {"moves": OURS.get(sampler), **dict(problem.kernel)} if is_ours else {},
+        "kernel": {**OURS[sampler], **dict(problem.kernel)} if is_ours else {},
         "starts": str(places),
         "budget_seconds": seconds,
         "num_chains": CHAINS,

@@ -12,7 +12,13 @@ __all__ = ["OURS", "SAMPLERS", "page"]
 Record = Mapping[str, Any]
 
 # Of ours, with what FNBG is told
-OURS = {"FNBG, walk (the default)": "walk", "FNBG, pcn": "pcn", "FNBG, gibbs": "gibbs"}
+OURS: Mapping[str, Mapping[str, Any]] = {
+    "FNBG, walk (the default)": {"moves": "walk"},
+    "FNBG, pcn": {"moves": "pcn"},
+    "FNBG, gibbs": {"moves": "gibbs"},
+    "FNBG, walk, rescaled": {"moves": "walk", "rescale": True},
+    "FNBG, auto": {"moves": "auto"},
+}
 SAMPLERS = (
     *OURS,
     "NUTS",
@@ -44,6 +50,10 @@ Networks
 Time
 : seconds of the processor for all {chains} chains, a third of them warmup; NUTS adapts for 500
   iterations instead. Compiling is not counted
+
+Moves
+: of ours, as `FNBG(moves=...)` has them; *rescaled* is `rescale=True`. "auto" is left out where it
+  is the walk
 
 Starts
 : the same for all samplers: draws of the prior, or fits by gradients where a title says so

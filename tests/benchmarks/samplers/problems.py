@@ -55,9 +55,20 @@ class Problem:
         return self.activation != "step"
 
     @property
+    def can_be_rescaled(self) -> bool:
+        """Whether there are hidden relu nodes."""
+        return self.activation == "relu"
+
+    @property
     def has_normal_outputs(self) -> bool:
         """Whether output weights have Normal conditionals."""
         return self.likelihood == "normal" and not self.has_network_scale
+
+    @property
+    def has_moves_to_pick(self) -> bool:
+        """Whether there is more than the walk, for all data alone or for any."""
+        is_full = "batch_size" not in dict(self.kernel)
+        return self.can_be_rescaled or (self.has_normal_outputs and is_full)
 
     def about(self) -> dict[str, Any]:
         """Return what a sampler in another process needs to know of the network."""
@@ -134,6 +145,9 @@ def _on_mnist(widths: tuple[int, ...]) -> Problem:
 PROBLEMS = {
     "moons, MLP(2,8,1)": Problem(_moons, (2, 8, 1), seconds=20.0),
     "diabetes, MLP(10,8,1)": Problem(_diabetes, (10, 8, 1), likelihood="normal"),
+    "diabetes, MLP(10,8,1), relu": Problem(
+        _diabetes, (10, 8, 1), activation="relu", likelihood="normal"
+    ),
     "diabetes, MLP(10,16,16,1)": Problem(
         _diabetes, (10, 16, 16, 1), likelihood="normal", seconds=120.0
     ),
