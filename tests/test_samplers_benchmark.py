@@ -30,8 +30,14 @@ def test_a_page_of_two_rows():
         "scores": {"lppd": -0.25},
         "about": {"core_seconds": 4.0, "steps": 1000},
     }
+    other = done | {
+        "sampler": "FNBG, pcn",
+        "diagnostics": {"ess_median": 60.0, "ess_min": 10.0, "r_hat_max": 1.05},
+    }
     failed = RECORD | {"sampler": "NUTS", "status": "RuntimeError: after 3 iterations"}
-    lines = page([failed, done]).splitlines()
+    lines = page([failed, other, done]).splitlines()
+    assert f"|  | {WALK} | FNBG, pcn |" in lines
+    assert "| P | 10\\* | 1.5 |" in lines
     assert "## P, from fits" in lines
     assert f"| {WALK} | 10 | 2.5 | 10 | 1.50 | -0.250 | 1,000 |" in lines
     # In the order of samplers, not of files

@@ -27,6 +27,9 @@ SAMPLERS = (
     "slice by coordinate",
 )
 
+# Chains whose predictions have a larger R-hat disagree
+DOUBTFUL = 1.1
+
 INTRODUCTION = """# Samplers at equal time
 
 How many independent draws of its predictions does a sampler give in a second? Ours with each of
@@ -75,7 +78,37 @@ def page(records: Sequence[Record]) -> str:
         peers=", ".join(f"{name} {number}" for name, number in theirs.items()),
         chains=ours["chains"],
     )
-    return "\n".join([text, *_sections(records)]) + "\n"
+    return "\n".join([text, *_headline(records), *_sections(records)]) + "\n"
+
+
+def _headline(records: Sequence[Record]) -> Iterable[str]:
+    """Tabulate how much more a second each sampler gives than the walk."""
+    done = {(r["problem"], r["sampler"]): r for r in records if r["status"] == "done"}
+    walk, *others = [one for one in SAMPLERS if any(one == sampler for _, sampler in done)]
+    yield "\n## In one table\n"
+    yield (
+        "Median ESS a second of the walk, and how many times as much the others gave. A star: the "
+        f"largest R-hat is above {DOUBTFUL:g}, and the figure says little.\n"
+    )
+    yield line(["", walk, *others])
+    yield line(["---", *["---:"] * (1 + len(others))])
+    for problem in unique(name for name, _ in done):
+        base = done.get((problem, walk))
+        if base is None:
+            continue
+        ratios = [
+            f"{_rate(r) / _rate(base):.2g}{_star(r)}" if r is not None else ""
+            for r in (done.get((problem, other)) for other in others)
+        ]
+        yield line([problem, f"{_rate(base):.3g}{_star(base)}", *ratios])
+
+
+def _rate(record: Record) -> float:
+    return float(record["diagnostics"]["ess_median"] / record["about"]["core_seconds"])
+
+
+def _star(record: Record) -> str:
+    return "\\*" if record["diagnostics"]["r_hat_max"] > DOUBTFUL else ""
 
 
 def _sections(records: Sequence[Record]) -> Iterable[str]:
@@ -103,7 +136,7 @@ def _cells(record: Record) -> list[str]:
     found, seconds = record["diagnostics"], record["about"]["core_seconds"]
     steps = record["about"]["steps"]
     return [
-        f"{found['ess_median'] / seconds:.3g}",
+        f"{_rate(record):.3g}",
         f"{found['ess_min'] / seconds:.3g}",
         f"{1000 * found['ess_median'] / (steps * record['chains']):.3g}",
         f"{found['r_hat_max']:.2f}",
