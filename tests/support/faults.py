@@ -249,6 +249,21 @@ _GENERAL = [
         "test_fast_engines_make_the_draws_of_the_trace_engine[shared-fused]",
     ),
     Fault(
+        name="exact-draws-are-picked-in-batches",
+        module="pyro_fnbg.chains.setup",
+        old="wanted = Walk.name if is_auto and not plan.is_full else config.moves",
+        new="wanted = config.moves",
+        killed_by="tests/chains/test_setup.py::test_moves_are_picked_by_network_data_and_engine",
+    ),
+    Fault(
+        name="a-block-does-not-get-the-move-of-its-layer",
+        module="pyro_fnbg.core.blocks",
+        old="else given.get(self.layer_label(block))",
+        new="else None",
+        killed_by="tests/core/test_moves.py::"
+        "test_moves_are_given_by_name_of_a_block_or_of_its_layer",
+    ),
+    Fault(
         name="rescaling-without-its-jacobian-of-biases",
         module="pyro_fnbg.core.rescaling",
         old="2.0 * inputs - size, dtype",
