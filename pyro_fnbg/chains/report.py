@@ -175,8 +175,7 @@ def _in_words(report: ChainReport) -> Iterator[tuple[str, Any]]:
         known = {block: v for block, v in by_block(values).items() if v == v}
         yield f"{name} by block", known
     yield "move by block", dict(zip(report.blocks, report.moves, strict=True))
-    if report.num_rescaled:
-        yield "relu nodes rescaled", report.num_rescaled
+    yield "relu nodes rescaled", report.num_rescaled
     counts = by_block(report.non_finite)
     yield "non-finite candidates", {name: count for name, count in counts.items() if count}
     yield "batch size", report.plan.batch_size

@@ -111,6 +111,7 @@ class Summary:
             "thin": f"{number_of(attributes['thin'], 'sweep')} a draw",
             "batches": f"{attributes['batch_size']:,} of {rows}",
             "blocks": f"{len(contents.archive.constants['report']['blocks']):,}",
+            "moves": str(contents.archive.constants["identity"]["moves"]),
             "engine": str(contents.archive.constants["identity"]["engine"]),
             "data": ", ".join(
                 f"{name} {tuple(values.shape)} {values.dtype}"

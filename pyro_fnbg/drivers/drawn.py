@@ -144,7 +144,11 @@ class Drawn:
         if self._samples is None:
             raise RuntimeError(
                 "there are no draws yet: call run(...) first"
-                + ("" if self._store is None else ", or read the store by open_samples")
+                + (
+                    ""
+                    if self._store is None
+                    else ", go on with the store by resume, or read it by open_samples"
+                )
             )
         return self._samples
 

@@ -32,6 +32,7 @@ def test_numbers_are_those_of_the_run(run):
     assert found.facts["data"] == "obs (30,) float32"
     assert found.facts["warmup"] == "12 sweeps"
     assert found.facts["thin"] == "1 sweep a draw"
+    assert found.facts["moves"].startswith("walk of ")
     assert found.sites["layer1.weight"] == "(3, 2) float32"
     assert found.origin["random streams"] == "0, 1, 2"
     rates = [one["acceptance rate by layer"]["layer2"] for one in mcmc._diagnostics]

@@ -731,6 +731,10 @@ def test_compiled_code_stays_within_its_arrays(tmp_path):
         "tests/test_seeded.py",
         "tests/engines/test_fused.py",
         "tests/engines/test_equality.py",
+        "tests/exactness/test_gibbs_on_engines.py",
+        "tests/exactness/test_pcn_on_engines.py",
+        "tests/exactness/test_rescaling_on_engines.py",
+        "tests/chains/test_setup.py",
     ]
     checked = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     # Apart from what would compile anew, or looks at what is kept on disk

@@ -95,6 +95,18 @@ def test_engines_rescale_as_the_trace_engine_does(engine, case):
     assert not torch.equal(record.positions, moved)
 
 
+@pytest.mark.parametrize("engine", ["trace", slowly("captured"), "feedforward", "fused"])
+def test_without_noise_nothing_is_rescaled(engine):
+    """As set-up and the noise of batches ask for: each node of many, of which one would show."""
+    x = torch.randn(ROWS, 3, dtype=torch.float64)
+    model = BayesianMLP([3, 200, 1], activation="relu", likelihood="normal")
+    run = past_the_check(start("trace", model, x, x.sum(1), rescale=True), engine)
+    inputs = make_inputs(run, chains=2, sweeps=3, scale=0.3)
+    refused = torch.full_like(inputs.log_u, torch.inf)
+    found = run_on(run, inputs._replace(log_u=refused, rescaling=None))
+    assert torch.equal(found.positions, inputs.positions[:, None].expand_as(found.positions))
+
+
 @pytest.mark.parametrize("engine", WITH_COMPILED)
 @pytest.mark.parametrize("dtype", [slowly(torch.float32), torch.float64])
 @pytest.mark.parametrize("case", first_quickly(CASES))

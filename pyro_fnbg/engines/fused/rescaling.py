@@ -23,7 +23,7 @@ def rescale(net: Net, moves: MoveData, work: Work, position: Array, noise: Noise
     What is kept of the batch is left as it is: the likelihoods stay, and a sweep begins with the
     pre-activations of its position.
     """
-    for node in range(len(moves.rescaled)):
+    for node in range(noise.rescaling.shape[2]):
         middle, end = moves.rescaled[node, :2]
         coordinates, factor = moves.rescaled[node, 2 : 2 + end], noise.rescaling[1, k, node]
         log_ratio = noise.rescaling[0, k, node] * (2 * middle - end)

@@ -38,7 +38,11 @@ def fit(task: Task) -> Outcome:
     y = torch.tensor(task.y_train, dtype=torch.int64 if is_categorical else torch.float32)
     with np.load(about["starts"]) as found:
         starts = {name: torch.tensor(values) for name, values in found.items()}
-    settings = {"num_chains": about["num_chains"], "kernel": about["kernel"]}
+    kernel = dict(about["kernel"])
+    if "parts" in kernel:
+        # A file of JSON has names alone
+        kernel["parts"] = {int(layer): parts for layer, parts in kernel["parts"].items()}
+    settings = {"num_chains": about["num_chains"], "kernel": kernel}
     pyro.set_rng_seed(about["seed"])
     run = partial(run_chains, model, x, y, starts, settings)
     _, per_sweep = pace(run, PILOT_SHARE * about["budget_seconds"])
