@@ -64,7 +64,7 @@ help:
 	@echo "make bench-full   the same at length, which takes up to an hour"
 	@echo "make bench-uci    score chains beside other methods on the sets in DATA=FOLDER; takes hours, and"
 	@echo "                  goes on where it was; the tables go to docs/uci.md"
-	@echo "make bench-samplers  effective draws a second beside NUTS and slice sampling, in half an hour; needs"
+	@echo "make bench-samplers  effective draws a second beside NUTS and slice sampling, in an hour or two; needs"
 	@echo "                  DATA=FOLDER; the tables go to docs/samplers.md"
 	@echo "make demo         run examples/demo.py; its output goes to demo-output/"
 	@echo "make paper        quick runs of all the paper's experiments, in examples/paper/; tables and pictures"
