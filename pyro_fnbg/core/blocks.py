@@ -219,10 +219,7 @@ class Partition:
                 f"blocks, {first_few(blocks)}, to {allowed}; unknown are {first_few(unknown)} of "
                 f"{shown(dict(given))}"
             )
-        return [
-            given[block.name] if block.name in given else given.get(self.layer_label(block))
-            for block in self.blocks
-        ]
+        return [given.get(block.name, given.get(self.layer_label(block))) for block in self.blocks]
 
 
 def first_few(items: Sequence[object]) -> str:

@@ -135,7 +135,9 @@ def test_a_model_without_any_normal_prior_is_refused():
 
 
 def test_unknown_moves_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"must be one of \('walk', 'pcn', 'gibbs'\), got 'hmc'"):
+    with pytest.raises(
+        ValueError, match=r"must be one of \('walk', 'pcn', 'gibbs', 'auto'\), got 'hmc'"
+    ):
         FNBG(BayesianMLP([2, 1], likelihood="bernoulli"), moves="hmc")
     for move in ("nuts", ""):
         with pytest.raises(ValueError, match=rf"must be one of .*, got \['{move} of w'\]"):

@@ -258,8 +258,8 @@ _GENERAL = [
     Fault(
         name="a-block-does-not-get-the-move-of-its-layer",
         module="pyro_fnbg.core.blocks",
-        old="else given.get(self.layer_label(block))",
-        new="else None",
+        old="given.get(block.name, given.get(self.layer_label(block)))",
+        new="given.get(block.name)",
         killed_by="tests/core/test_moves.py::"
         "test_moves_are_given_by_name_of_a_block_or_of_its_layer",
     ),
@@ -1700,9 +1700,9 @@ _IN_REMARKS = [
     ),
     Fault(
         "scale-of-a-layer-comes-before-its-blocks",
-        "pyro_fnbg.config",
-        "given.get(block.name, given.get(partition.layer_label(block), math.nan))",
-        "given.get(partition.layer_label(block), given.get(block.name, math.nan))",
+        "pyro_fnbg.core.blocks",
+        "given.get(block.name, given.get(self.layer_label(block)))",
+        "given.get(self.layer_label(block), given.get(block.name))",
         "tests/test_kernel.py::test_given_scales_are_kept_without_adaptation",
     ),
     Fault(
