@@ -217,8 +217,10 @@ def check_client(client: object) -> None:
 def on_cluster(client: Any, shared: Any, named: Mapping[str, object]) -> Generator[Workers]:
     """Run functions on the workers of a Dask cluster; at the end, what is left is cancelled.
 
-    What they share is sent to each worker once, and unpickled there once: what a task keeps on it
-    is there for the next task. The tasks of one process take turns, each with one torch thread.
+    What they share is sent to each worker, and unpickled there, once for as long as the worker
+    holds it: what a task keeps on it is there for the next task. Where a worker has had no task for
+    a while, Dask's memory manager may take it back, and send it again later. The tasks of one
+    process take turns, each with one torch thread.
 
     Args:
         client: The ``distributed.Client``.

@@ -120,6 +120,7 @@ def ask(shared, item):
 
 
 def test_what_is_shared_is_unpickled_once_a_process(client):
+    client.amm.stop()  # on slow machines it may take back, meanwhile, what a worker holds
     with on_cluster(client, Counted(), {}) as workers:
         found = set(ordered(workers, ask, range(40), ahead=8))
     pids = {pid for pid, _ in found}
