@@ -146,10 +146,11 @@ def check_arguments(config: Config) -> None:
             "init_strategy must be one of pyro.infer.autoguide.initialization, "
             f"got {shown(config.init_strategy)}"
         )
-    if not isinstance(config.moves, Mapping):
+    if isinstance(config.moves, Mapping):
+        for name, move in config.moves.items():
+            check_choice(f"moves[{name!r}]", move, MOVE_NAMES)
+    else:
         check_choice("moves", config.moves, (*MOVE_NAMES, AUTO))
-    for name, move in config.moves.items() if isinstance(config.moves, Mapping) else ():
-        check_choice(f"moves[{name!r}]", move, MOVE_NAMES)
     if config.rescale is not None:
         check_flag("rescale", config.rescale)
     check_choice("engine", config.engine, ENGINE_NAMES)

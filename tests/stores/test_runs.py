@@ -435,7 +435,7 @@ def test_a_path_that_is_taken_is_refused_and_stays(tmp_path):
         MultiChainMCMC.resume(tmp_path / "thin", FNBG(NET, thin=3))
     with pytest.raises(ValueError, match="more_samples must be a whole number, 0 or more"):
         MultiChainMCMC.resume(tmp_path / "nothing", FNBG(NET), -1)
-    with pytest.raises(RuntimeError, match="no draws yet: .* by resume, or read it by"):
+    with pytest.raises(RuntimeError, match="no draws yet: .* or read it by open_samples"):
         MultiChainMCMC.resume(tmp_path / "thin", FNBG(NET, thin=2)).get_samples()
 
 
