@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from support.images import write_images
-from support.slow import slowly
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PICTURES = (
@@ -280,7 +279,8 @@ def test_swap_ends_with_what_was_measured(swap_example):
 # --- Noisy XOR with the paper's settings -------------------------------------------------------
 
 
-@pytest.mark.parametrize("tuning", [slowly(()), ("--adapt",)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tuning", [(), ("--adapt",)])
 def test_noisy_xor_reports_every_chain(tmp_path, tuning):
     arguments = ("--smoke", "--chains", "3", "--seed", "5", "--output", "out", *tuning)
     done = run_example("noisy_xor.py", tmp_path, *arguments)

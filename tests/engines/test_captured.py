@@ -88,7 +88,8 @@ def test_small_computations_are_made_on_one_thread(small, expected, chains, monk
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "together"), [(None, True), (7, False), slowly(None, False), slowly(7, True)]
+    ("batch_size", "together"),
+    [(7, True), slowly(None, True), slowly(7, False), slowly(None, False)],
 )
 @pytest.mark.parametrize("name", MODELS)
 def test_sweeps_are_those_of_trace(name, batch_size, together, monkeypatch):

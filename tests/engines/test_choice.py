@@ -14,6 +14,7 @@ from pyro_fnbg.engines.choice import FAST, OF_CAPTURED
 from pyro_fnbg.engines.comparison import blocks_by_layer
 from pyro_fnbg.engines.network import read_network
 from pyro_fnbg.testing import start
+from support.slow import slowly
 
 
 @pytest.fixture
@@ -360,7 +361,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("batch_size", [None, 10])
+@pytest.mark.parametrize("batch_size", [slowly(None), 10])
 @pytest.mark.parametrize("engine", ["auto", "fused", "feedforward"])
 @pytest.mark.parametrize(("make_model", "dtype"), WRONG.values(), ids=WRONG)
 def test_a_wrong_statement_is_an_error_that_says_what_differs(

@@ -315,7 +315,7 @@ class Unbiased:
         return Feedforward(x, ["a", "b", "c"], ["tanh", "tanh"], "categorical")
 
 
-@pytest.mark.parametrize("blocks", ["node", "layer", "site"])
+@pytest.mark.parametrize("blocks", ["node", slowly("layer"), slowly("site")])
 @pytest.mark.parametrize("biased", [(), ("a",), ("b",), ("c",), ("a", "c")])
 def test_layers_without_biases(biased, blocks):
     x, y = torch.randn(20, 3, dtype=torch.float64), torch.randint(0, 2, (20,))

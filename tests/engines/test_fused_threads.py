@@ -26,6 +26,7 @@ from support.engines import (
     assert_identical,
     past_the_check,
 )
+from support.slow import slowly
 
 ROWS, BATCH, SWEEPS = 300, 200, 5
 
@@ -72,7 +73,7 @@ def set_up(case):
     return past_the_check(start("trace", model, x, y, warmup_steps=100, **options), "fused")
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [slowly(1), 2, slowly(3)])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.usefixtures("few_rows_pay")
 def test_threads_take_the_decisions_of_the_trace_engine(case, count):

@@ -37,7 +37,7 @@ def assert_says_the_same(path, mcmc):
             assert np.array_equal(found[group][name], values, equal_nan=values.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("method", ["vectorized", "sequential", slowly("processes")])
+@pytest.mark.parametrize("method", ["vectorized", *map(slowly, ["sequential", "processes"])])
 def test_chain_stats_and_data_are_those_of_the_run(method, tmp_path):
     kernel = FNBG(NET, batch_size=7, thin=2)
     mcmc = drive(kernel, X, Y, store=tmp_path / "run", chain_method=method, **SIZES)

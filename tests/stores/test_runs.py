@@ -87,7 +87,7 @@ def test_a_run_whose_nodes_are_rescaled_goes_on_likewise(tmp_path):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("sweeps", [0, 36])
+@pytest.mark.parametrize("sweeps", [slowly(0), 36])
 def test_a_run_goes_on_from_its_start_and_from_the_end_of_its_warmup(sweeps, tmp_path):
     stop_and_go_on("fused", sweeps, tmp_path / "run")
 
@@ -122,8 +122,8 @@ def saved_in(path):
 @pytest.mark.parametrize(
     ("engine", "method"),
     [
-        ("captured", "vectorized"),
         ("fused", "vectorized"),
+        slowly("captured", "vectorized"),
         slowly("captured", "sequential"),
         slowly("fused", "sequential"),
         slowly("captured", "processes"),
@@ -357,7 +357,7 @@ def of_many_names(y, unused):
 @pytest.mark.parametrize(
     "unused",
     [
-        torch.tensor([1j]).conj(), None, np.array([None]),
+        None, slowly(torch.tensor([1j]).conj()), slowly(np.array([None])),
         slowly(torch.ones(3, dtype=torch.bfloat16)), slowly(torch.eye(2).to_sparse()),
         slowly(torch.zeros(0)), slowly({"a": [1, "b"]}), slowly(torch.tensor(True)),
     ],

@@ -27,7 +27,7 @@ from pyro_fnbg.stores import samples as stored
 from pyro_fnbg.stores.archive import Archive
 from support.drivers import by_chain, drive, same
 from support.slow import slowly
-from support.stores import NET, SIZES, X, Y, stopped
+from support.stores import NET, SIZES, X, Y, make_chunks_small, stopped
 
 
 class Plain(PyroModule):
@@ -48,15 +48,17 @@ MODELS = {"stated": NET, "recognised": Plain(), "run": Plain()}
 OBSERVED = {"stated": Y, "recognised": Y.float(), "run": Y.float()}
 
 
-@pytest.fixture(params=MODELS)
-def case(request, tmp_path, small_chunks, monkeypatch):
+@pytest.fixture(scope="module", params=MODELS)
+def case(request, tmp_path_factory):
     """A model, its labels, the draws of a run in memory, and those of the same run in a store."""
-    model, y = MODELS[request.param], OBSERVED[request.param]
-    if request.param == "run":
-        monkeypatch.setattr(sources, "recognised", lambda *_: None)
-    in_memory = drive(FNBG(model), X, y, **SIZES)
-    drive(FNBG(model), X, y, store=tmp_path / "run", **SIZES)
-    return model, y, in_memory.get_samples(), open_samples(tmp_path / "run")
+    model, y, path = MODELS[request.param], OBSERVED[request.param], tmp_path_factory.mktemp("case")
+    with pytest.MonkeyPatch.context() as patch:
+        make_chunks_small(patch)
+        if request.param == "run":
+            patch.setattr(sources, "recognised", lambda *_: None)
+        in_memory = drive(FNBG(model), X, y, **SIZES)
+        drive(FNBG(model), X, y, store=path / "run", **SIZES)
+        yield model, y, in_memory.get_samples(), open_samples(path / "run")
 
 
 def test_all_draws_are_those_in_memory_and_so_is_every_part(case):

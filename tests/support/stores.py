@@ -20,11 +20,16 @@ SIZES: dict[str, Any] = {"draws": 40, "warmup": 12, "num_chains": 3}
 SMALL_CHUNK = 7 * (4 * 13 + 28)
 
 
+def make_chunks_small(patch: pytest.MonkeyPatch) -> None:
+    """Have chunks of seven draws of the network, and a commit after every piece."""
+    patch.setattr(hierarchy, "CHUNK_BYTES", SMALL_CHUNK)
+    patch.setattr(writer, "SECONDS", 0.0)
+
+
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have chunks of seven draws of the network, and a commit after every piece."""
-    monkeypatch.setattr(hierarchy, "CHUNK_BYTES", SMALL_CHUNK)
-    monkeypatch.setattr(writer, "SECONDS", 0.0)
+    """Do so for one test."""
+    make_chunks_small(monkeypatch)
 
 
 class Stopped(Exception):
