@@ -55,6 +55,7 @@ def output(folder, tmp_path_factory):
     return output
 
 
+@pytest.mark.slow
 def test_everybody_is_scored_for_every_seed(output):
     records = json.loads((output / "scores.json").read_text("utf-8"))
     assert [record["seed"] for record in records] == [1, 2]
@@ -80,6 +81,7 @@ def test_everybody_is_scored_for_every_seed(output):
         assert risk[-1] == pytest.approx(1 - accuracy)
 
 
+@pytest.mark.slow
 def test_page_says_what_was_run_and_warns(output):
     text = (output / "page.md").read_text("utf-8")
     assert "Its figures mean nothing" in text
@@ -91,6 +93,7 @@ def test_page_says_what_was_run_and_warns(output):
         assert f"\n## {heading}\n" in text
 
 
+@pytest.mark.slow
 def test_what_was_sampled_and_fitted_is_not_made_again(folder, output, monkeypatch):
     before = json.loads((output / "scores.json").read_text("utf-8"))
 

@@ -173,6 +173,7 @@ def test_the_command_keeps_records_and_writes_the_page(name, sizes, timed, tmp_p
     assert (tmp_path / "page.md").read_text("utf-8") == page(speeds, agreements)
 
 
+@pytest.mark.slow
 def test_lenet_is_fitted_sampled_and_told_of(tmp_path, monkeypatch):
     generator = np.random.default_rng(0)
     pixels = [generator.integers(0, 256, (size, 28, 28)) for size in (120, 40)]

@@ -81,6 +81,7 @@ def test_a_page_has_all_that_is_asked_of_it_and_needs_nothing_else(tmp_path):
     assert "nominal likelihood temperature is 4.286" in page.words
 
 
+@pytest.mark.slow
 def test_stored_predictions_take_the_place_of_weights(tmp_path):
     drive(FNBG(NET), X, Y, store=tmp_path / "run", **SIZES)
     store_predictions(tmp_path / "run", NET, X[:5], progress=False)

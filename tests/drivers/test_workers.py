@@ -51,6 +51,7 @@ def pools(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_as_many_workers_run_as_there_are_cores_or_chains(pools, monkeypatch):
     options = {"draws": 6, "warmup": 4, "num_chains": 3}
     expected = drive(FNBG(simple), torch.ones(3), **options)
@@ -256,6 +257,7 @@ SIGNALLED = """
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_terminal_keeps_the_draws_so_far():
     """All processes of the group get the signal, sent from a hook, once for each chain method.
 

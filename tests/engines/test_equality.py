@@ -200,7 +200,9 @@ SLOW = {
     ),
 }
 ALL = CASES | SLOW
-NAMES = [*CASES, *(slowly(name) for name in SLOW)]
+# Of these, other tests of every run have the like
+SELDOM = {"scale in a block", "in the first layer", "small blocks", "scattered", *SLOW}
+NAMES = [slowly(name) if name in SELDOM else name for name in ALL]
 
 
 def set_up(case, dtype, engine):

@@ -70,7 +70,8 @@ def same(a, b):
 
 
 @pytest.mark.filterwarnings("ignore:num_chains=:UserWarning")
-@pytest.mark.parametrize("batch_size", [slowly(None), 7])
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.slow
 def test_the_same_draws_in_turn_forked_and_spawned(data, batch_size):
     runs = {
         method: run(FNBG(NET, batch_size=batch_size), *data, method=method)

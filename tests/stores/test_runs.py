@@ -24,7 +24,7 @@ from pyro_fnbg import (
 from pyro_fnbg.stores import writer
 from pyro_fnbg.stores.archive import Archive
 from support.drivers import by_chain, drive, same
-from support.engines import WITH_COMPILED
+from support.engines import ENGINES_OF_LONG_CHAINS, WITH_COMPILED
 from support.slow import slowly
 from support.stores import (
     NET,
@@ -63,7 +63,7 @@ def stop_and_go_on(engine, sweeps, path):
 
 
 @pytest.mark.usefixtures("small_chunks")
-@pytest.mark.parametrize("engine", [slowly("trace"), *WITH_COMPILED[1:]])
+@pytest.mark.parametrize("engine", [*ENGINES_OF_LONG_CHAINS, WITH_COMPILED[-1]])
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(engine, tmp_path):
     stop_and_go_on(engine, 75, tmp_path / "run")
 
@@ -74,6 +74,7 @@ def test_a_run_that_was_stopped_in_its_warmup_goes_on_likewise(engine, tmp_path)
     stop_and_go_on(engine, 7, tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_a_run_whose_nodes_are_rescaled_goes_on_likewise(tmp_path):
     net, data = BayesianMLP([2, 3, 1], activation="relu", likelihood="bernoulli"), (X, Y)
@@ -331,7 +332,7 @@ def narrow(y):
     pyro.sample("y", dist.Uniform(mean - 1e-3, mean + 1e-3), obs=y)
 
 
-@pytest.mark.parametrize("method", ["vectorized", "processes"])
+@pytest.mark.parametrize("method", ["vectorized", slowly("processes")])
 def test_a_run_whose_starts_were_given_goes_on_without_them(method, tmp_path):
     """No draw of the prior is possible."""
     start = {"mean": torch.tensor([3.0, 3.0005])}
