@@ -81,8 +81,8 @@ def assert_every_block_is_judged_where_it_stands(engine, model, dtype, tolerance
 @pytest.mark.parametrize(
     ("batch_size", "dtype"),
     [
-        (7, torch.float64),
         slowly(None, torch.float32),
+        (7, torch.float64),
         slowly(None, torch.float64),
         slowly(7, torch.float32),
     ],

@@ -49,16 +49,23 @@ OBSERVED = {"stated": Y, "recognised": Y.float(), "run": Y.float()}
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def case(request, tmp_path_factory):
-    """A model, its labels, the draws of a run in memory, and those of the same run in a store."""
-    model, y, path = MODELS[request.param], OBSERVED[request.param], tmp_path_factory.mktemp("case")
+def both(request, tmp_path_factory):
+    """The name of a model, its draws of a run in memory, and the path of the same run's store."""
+    model, y, path = MODELS[request.param], OBSERVED[request.param], tmp_path_factory.mktemp("both")
     with pytest.MonkeyPatch.context() as patch:
         make_chunks_small(patch)
-        if request.param == "run":
-            patch.setattr(sources, "recognised", lambda *_: None)
         in_memory = drive(FNBG(model), X, y, **SIZES)
         drive(FNBG(model), X, y, store=path / "run", **SIZES)
-        yield model, y, in_memory.get_samples(), open_samples(path / "run")
+    return request.param, in_memory.get_samples(), path / "run"
+
+
+@pytest.fixture
+def case(both, small_chunks, monkeypatch):
+    """A model, its labels, the draws of a run in memory, and those of the same run in a store."""
+    name, samples, path = both
+    if name == "run":
+        monkeypatch.setattr(sources, "recognised", lambda *_: None)
+    return MODELS[name], OBSERVED[name], samples, open_samples(path)
 
 
 def test_all_draws_are_those_in_memory_and_so_is_every_part(case):
